@@ -1,0 +1,46 @@
+"""mimetic: robot policies from demonstrations, on the computer you own.
+
+The public names below load on first use, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "MimeticError": "mimetic.errors:MimeticError",
+    "open_dataset": "mimetic.data.reader:open_dataset",
+    "load_policy": "mimetic.policies.checkpoint:load_pretrained",
+    "make_policy": "mimetic.policies.build:make_policy",
+    "train": "mimetic.train.run:train",
+    "TrainConfig": "mimetic.train.config:TrainConfig",
+    "evaluate_open_loop": "mimetic.evaluate.open_loop:evaluate_open_loop",
+}
+
+__all__ = ["__version__", *_PUBLIC]
+
+if TYPE_CHECKING:
+    from mimetic.data.reader import open_dataset
+    from mimetic.errors import MimeticError
+    from mimetic.evaluate.open_loop import evaluate_open_loop
+    from mimetic.policies.build import make_policy
+    from mimetic.policies.checkpoint import load_pretrained as load_policy
+    from mimetic.train.config import TrainConfig
+    from mimetic.train.run import train
+
+
+def __getattr__(name: str) -> Any:
+    target = _PUBLIC.get(name)
+    if target is None:
+        raise AttributeError(f"module 'mimetic' has no attribute {name!r}")
+    from mimetic.catalog import load_object
+
+    value = load_object(target)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

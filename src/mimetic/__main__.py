@@ -1,0 +1,5 @@
+"""`python -m mimetic`."""
+
+from mimetic.cli.app import main
+
+raise SystemExit(main())

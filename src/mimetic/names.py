@@ -1,0 +1,50 @@
+"""Feature keys and file names of the interchange formats (LeRobotDataset v3.0, policy checkpoints).
+
+Formats only; anything with behaviour lives in the room that it serves.
+"""
+
+from __future__ import annotations
+
+# Feature keys (spec/dataset.md 3, spec/policies.md 2)
+OBSERVATION = "observation"
+STATE = "observation.state"
+ENVIRONMENT_STATE = "observation.environment_state"
+IMAGE = "observation.image"
+IMAGES_PREFIX = "observation.images."
+ACTION = "action"
+REWARD = "next.reward"
+DONE = "next.done"
+TRUNCATED = "next.truncated"
+TASK = "task"
+TASK_INDEX = "task_index"
+TIMESTAMP = "timestamp"
+FRAME_INDEX = "frame_index"
+EPISODE_INDEX = "episode_index"
+INDEX = "index"
+PAD_SUFFIX = "_is_pad"
+DEFAULT_FEATURES = (TIMESTAMP, FRAME_INDEX, EPISODE_INDEX, INDEX, TASK_INDEX)
+
+# Dataset files (spec/dataset.md 1)
+INFO_JSON = "meta/info.json"
+STATS_JSON = "meta/stats.json"
+TASKS_PARQUET = "meta/tasks.parquet"
+EPISODES_DIR = "meta/episodes"
+
+# Checkpoint files (spec/policies.md 1, spec/training.md 15)
+CONFIG_JSON = "config.json"
+WEIGHTS = "model.safetensors"
+PREPROCESSOR = "policy_preprocessor"
+POSTPROCESSOR = "policy_postprocessor"
+TRAIN_CONFIG_JSON = "train_config.json"
+MIMETIC_JSON = "mimetic.json"
+CHECKPOINTS_DIR = "checkpoints"
+LAST = "last"
+LAST_TXT = "last.txt"
+PRETRAINED_DIR = "pretrained_model"
+TRAINING_STATE_DIR = "training_state"
+TRAINING_STEP_JSON = "training_step.json"
+RNG_STATE = "rng_state.safetensors"
+OPTIMIZER_STATE = "optimizer_state.safetensors"
+OPTIMIZER_GROUPS_JSON = "optimizer_param_groups.json"
+SCHEDULER_STATE_JSON = "scheduler_state.json"
+METRICS_JSONL = "metrics.jsonl"

@@ -1,0 +1,43 @@
+"""Names of policies (spec/policies.md 1); importing this imports nothing else."""
+
+from __future__ import annotations
+
+from mimetic.catalog import Catalog, Entry
+
+POLICIES = Catalog(
+    "policy",
+    {
+        "act": Entry(
+            "mimetic.policies.act.policy:ACTPolicy",
+            config="mimetic.policies.act.config:ACTConfig",
+            summary="Action Chunking with Transformers: predicts a chunk of actions from cameras and joint positions",
+        ),
+        **{
+            name: Entry()
+            for name in (
+                "diffusion",
+                "smolvla",
+                "pi0",
+                "pi05",
+                "pi0_fast",
+                "groot",
+                "eo1",
+                "evo1",
+                "fastwam",
+                "gaussian_actor",
+                "lingbot_va",
+                "molmoact2",
+                "multi_task_dit",
+                "tdmpc",
+                "vla_jepa",
+                "vqbet",
+                "wall_x",
+                "xvla",
+            )
+        },
+    },
+)
+
+REWARD_MODELS = Catalog(
+    "reward model", {name: Entry() for name in ("reward_classifier", "robometer", "sarm", "topreward")}
+)

@@ -1,0 +1,205 @@
+"""Settings of a training run, in the order of `train_config.json` (spec/training.md 2 and 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mimetic.accelerators.config import AcceleratorConfig
+from mimetic.data.config import DatasetConfig
+from mimetic.fields import setting
+from mimetic.optim.config import OptimizerConfig, SchedulerConfig
+from mimetic.policies.config import PolicyConfig
+
+_POLICIES = "mimetic.policies.catalog:POLICIES"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvEvalConfig:
+    """Evaluation in an environment (`--eval.*`)."""
+
+    n_episodes: int = setting(50, "Episodes an evaluation")
+    batch_size: int = setting(0, "Environments that run at once; 0 chooses by the number of cores")
+    use_async_envs: bool = setting(True, "Run each environment in a process of its own")
+    recording: bool = setting(False, "Record the evaluation as a dataset instead of videos")
+    recording_repo_id: str | None = setting(None, "Hub repository for the recording")
+    recording_private: bool = setting(False, "Whether the recording's repository is private")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WandbConfig:
+    """Logging to Weights & Biases (`--wandb.*`)."""
+
+    enable: bool = setting(
+        False,
+        "Log to Weights & Biases",
+        not_yet="logging to Weights & Biases is not part of mimetic yet; the same values stand in metrics.jsonl",
+    )
+    disable_artifact: bool = setting(False, "Do not upload checkpoints")
+    project: str = setting("lerobot", "Project")
+    entity: str | None = setting(None, "User or team")
+    notes: str | None = setting(None, "Notes of the run")
+    run_id: str | None = setting(None, "Run to continue")
+    mode: str | None = setting(None, "online, offline or disabled")
+    add_tags: bool = setting(True, "Tag the run with policy, seed, dataset and environment")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeftConfig:
+    """Adapters (`--peft.*`)."""
+
+    target_modules: list[str] | str | None = setting(None, "Modules that get an adapter")
+    full_training_modules: list[str] | None = setting(None, "Modules that are trained fully")
+    method_type: str = setting("LORA", "Kind of adapter")
+    init_type: str | None = setting(None, "Initialisation")
+    r: int = setting(16, "Rank")
+    lora_alpha: int | None = setting(None, "Scale of the adapter")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobConfig:
+    """Remote jobs (`--job.*`)."""
+
+    target: str | None = setting(None, "Hardware of a remote job; null or local runs here")
+    image: str = setting("huggingface/lerobot-gpu:latest", "Container image")
+    timeout: str | None = setting("2d", "Longest run time")
+    detach: bool = setting(False, "Return after submitting")
+    tags: list[str] = setting(factory=list, help="Labels of the job")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleWeightingConfig:
+    """Weights of samples in the loss (`--sample_weighting.*`)."""
+
+    type: str = setting("rabc", "Kind of weighting")
+    progress_path: str | None = setting(None, "Parquet file of progress a frame")
+    head_mode: str = setting("sparse", "Column of the progress file")
+    kappa: float = setting(0.01, "Progress above which a sample has full weight")
+    epsilon: float = setting(1e-6, "Smallest deviation")
+    extra_params: dict[str, Any] = setting(factory=dict, help="Further parameters")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """Everything that defines a training run."""
+
+    dataset: DatasetConfig = setting(help="The demonstrations")
+    env: Any | None = setting(
+        None, "Environment for evaluation during training", catalog="mimetic.train.catalog:ENVIRONMENTS"
+    )
+    policy: PolicyConfig | None = setting(None, "The policy", catalog=_POLICIES)
+    reward_model: Any | None = setting(
+        None, "A reward model to train instead of a policy", catalog="mimetic.policies.catalog:REWARD_MODELS"
+    )
+    output_dir: Path | None = setting(
+        None, "Folder of the run; must not exist (default outputs/train/<date>/<time>_<job_name>)"
+    )
+    job_name: str | None = setting(None, "Name of the run (default: the policy's type)")
+    resume: bool = setting(False, "Continue the run that --config_path names")
+    seed: int | None = setting(1000, "Seed of everything random; null seeds nothing and orders frames with 0")
+    cudnn_deterministic: bool = setting(False, "Deterministic cuDNN kernels, slower")
+    num_workers: int = setting(4, "Loader threads; 0 loads in the training thread")
+    batch_size: int = setting(8, "Samples a step and process", unit="samples")
+    prefetch_factor: int = setting(4, "Batches that each loader thread keeps ready")
+    persistent_workers: bool = setting(
+        True, "Accepted for LeRobot's sake; loader threads always live as long as the run"
+    )
+    dataloader_multiprocessing_context: str | None = setting(
+        "spawn", "Accepted for LeRobot's sake; mimetic loads in threads, which need no start method"
+    )
+    steps: int = setting(100_000, "Training steps; each reads one batch", unit="steps")
+    env_eval_freq: int = setting(20_000, "Steps between evaluations in --env; 0 turns them off", unit="steps")
+    log_freq: int = setting(200, "Steps between log lines; 0 turns them off", unit="steps")
+    eval_steps: int = setting(0, "Steps between measurements of the held-out loss; 0 turns them off", unit="steps")
+    max_eval_samples: int = setting(
+        0, "Samples of a held-out loss at most, spread over the tasks; 0 takes all", unit="samples"
+    )
+    tolerance_s: float = setting(1e-4, "How far a frame's time may be from its place on the frame grid", unit="s")
+    save_checkpoint: bool = setting(True, "Save checkpoints")
+    save_freq: int = setting(20_000, "Steps between checkpoints; 0 saves only the last step", unit="steps")
+    use_policy_training_preset: bool = setting(
+        True, "Use the policy's own optimiser and schedule; false needs --optimizer and --scheduler"
+    )
+    optimizer: OptimizerConfig | None = setting(
+        None,
+        "The optimiser; set by the policy's preset unless --use_policy_training_preset=false",
+        catalog="mimetic.optim.catalog:OPTIMIZERS",
+    )
+    scheduler: SchedulerConfig | None = setting(
+        None,
+        "The learning-rate schedule; set by the policy's preset unless --use_policy_training_preset=false",
+        catalog="mimetic.optim.catalog:SCHEDULERS",
+    )
+    eval: EnvEvalConfig = setting(factory=EnvEvalConfig, help="Evaluation in an environment")
+    wandb: WandbConfig = setting(factory=WandbConfig, help="Weights & Biases")
+    peft: PeftConfig | None = setting(None, "Adapters", not_yet="training adapters is not part of mimetic yet")
+    job: JobConfig = setting(factory=JobConfig, help="Remote jobs")
+    save_checkpoint_to_hub: bool = setting(
+        False, "Push every checkpoint to --policy.repo_id", not_yet="pushing checkpoints is not part of mimetic yet"
+    )
+    sample_weighting: SampleWeightingConfig | None = setting(
+        None, "Weights of samples in the loss", not_yet="sample weighting is not part of mimetic yet"
+    )
+    rename_map: dict[str, str] = setting(
+        factory=dict,
+        help='Dataset feature name to policy feature name, such as {"observation.images.front": "observation.images.top"}',
+    )
+    checkpoint_path: Path | None = setting(None, "The checkpoint that was resumed", flag=False)
+    accelerator: AcceleratorConfig = setting(
+        factory=AcceleratorConfig, help="Precision and gradient accumulation", layer="next"
+    )
+    allow_missing: list[str] = setting(
+        factory=list,
+        help="Tensor name patterns of the policy that may be absent from the loaded weights and stay at their initial values",
+        layer="mimetic",
+    )
+    stats_dataset: str | None = setting(
+        None, "Which dataset's statistics to use when a checkpoint holds those of several", layer="mimetic"
+    )
+    reset_data_order: bool = setting(
+        False, "On resume, accept that the dataset or batch size changed and start a new epoch", layer="mimetic"
+    )
+    reset_optimizer: bool = setting(False, "On resume, start the optimiser and schedule afresh", layer="mimetic")
+    on_nan: str = setting("stop", "What a loss that is not finite does", choices=("stop",), layer="mimetic")
+    dry_run: bool = setting(
+        False, "Check everything, run one batch forward and backward, write nothing", layer="mimetic"
+    )
+
+    def check(self) -> list[str]:
+        """Problems of this config that need no file, one sentence each; nested groups report their own."""
+        problems = []
+        if self.policy is None and self.reward_model is None:
+            problems.append(
+                "no policy is chosen: name one with `--policy.type=act` or load one with `--policy.path=FOLDER`"
+            )
+        if not self.use_policy_training_preset and not self.resume:
+            for name in ("optimizer", "scheduler"):
+                if getattr(self, name) is None:
+                    problems.append(f"`--use_policy_training_preset=false` needs `--{name}.type`")
+        if self.eval_steps > 0 and self.dataset.eval_split == 0:
+            problems.append(
+                f"`--eval_steps={self.eval_steps}` measures a held-out loss, but `--dataset.eval_split` is 0; try 0.1"
+            )
+        if self.rename_map and self.policy is not None and self.policy.pretrained_path is None:
+            problems.append("`--rename_map` renames inputs of a loaded policy and needs `--policy.path`")
+        if self.env is not None:
+            problems.append("`--env`: evaluation in an environment is not part of mimetic yet")
+        if self.job.target not in (None, "local"):
+            problems.append(f"`--job.target={self.job.target}`: remote jobs are not part of mimetic yet")
+        if self.policy is not None and self.save_checkpoint_to_hub and self.policy.repo_id is None:
+            problems.append("`--save_checkpoint_to_hub=true` needs `--policy.repo_id`")
+        minima = {
+            "steps": 1,
+            "batch_size": 1,
+            "num_workers": 0,
+            "prefetch_factor": 1,
+            "eval_steps": 0,
+            "max_eval_samples": 0,
+        }
+        for name, least in minima.items():
+            if getattr(self, name) < least:
+                problems.append(f"`--{name}={getattr(self, name)}` must be at least {least}")
+        if self.tolerance_s <= 0:
+            problems.append(f"`--tolerance_s={self.tolerance_s}` must be above 0")
+        return problems
