@@ -1,0 +1,258 @@
+"""`mimetic <command>`: the table of commands, and what every command shares (help, switches, errors, exit codes).
+
+A command is a module with `main(argv: list[str], *, debug: bool) -> int`, where `argv` holds the flags after the
+command's name. Its settings are a dataclass that the table names as "module:Class"; from it `--help` and
+`--print_config` are answered here. A module may define `load_policy(place, revision)` for `--policy.path`. Only the
+chosen command's module is imported.
+
+Exit codes: 0 done, 1 a known failure, 2 the command must change, 70 a bug of mimetic, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mimetic.cli import output
+from mimetic.errors import ConfigError, MimeticError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+HELP = ("-h", "--help")
+SWITCHES = ("--debug", "--print_config")
+EXIT_BUG = 70
+EXIT_INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Command:
+    """One row of the table of commands.
+
+    Args:
+        module: module that runs it.
+        summary: one sentence for listings, no full stop.
+        config: "module:Class" of its settings.
+        example: flags of a typical call, for help and hints.
+    """
+
+    module: str
+    summary: str
+    config: str
+    example: str = ""
+
+
+COMMANDS: dict[str, Command] = {
+    "train": Command(
+        "mimetic.cli.train",
+        "Train a policy on recorded demonstrations, or continue a run",
+        "mimetic.train.config:TrainConfig",
+        "--dataset.repo_id=me/pick --dataset.root=data/pick --policy.type=act --output_dir=outputs/pick",
+    ),
+    "eval": Command(
+        "mimetic.cli.eval",
+        "Compare a policy's actions with recorded episodes",
+        "mimetic.evaluate.config:EvalConfig",
+        "--policy.path=outputs/pick --dataset.repo_id=me/pick --dataset.root=data/pick",
+    ),
+    "inspect": Command(
+        "mimetic.cli.inspect",
+        "Show what is inside a checkpoint: policy, features, statistics, weights, state",
+        "mimetic.cli.inspect:InspectConfig",
+        "--path=outputs/pick",
+    ),
+    "dataset info": Command(
+        "mimetic.cli.dataset_info",
+        "Show what is inside a dataset: episodes, rate, tasks, cameras, features, statistics",
+        "mimetic.cli.dataset_info:DatasetInfoConfig",
+        "--root=data/pick",
+    ),
+    "info": Command(
+        "mimetic.cli.info",
+        "Show versions, devices and decoders of this machine, ready to paste into an issue",
+        "mimetic.cli.info:InfoConfig",
+    ),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: words after `mimetic`; the process's own when absent.
+
+    Returns:
+        The exit code.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    words, switches = _take_switches(words)
+    debug = "--debug" in switches
+    try:
+        return _dispatch(words, switches, debug=debug)
+    except MimeticError as error:
+        if debug:
+            _print_traceback()
+        output.print_error(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        if debug:
+            _print_traceback()
+        output.print_problem("interrupted")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone (`mimetic ... | head`): nothing to say, and nobody to say it to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        if debug:
+            _print_traceback()
+        _report_bug(error, debug=debug)
+        return EXIT_BUG
+
+
+def _dispatch(words: list[str], switches: set[str], *, debug: bool) -> int:
+    if not words or words[0] in (*HELP, "help"):
+        rest = words[1:]
+        if rest and not rest[0].startswith("-") and words[0] == "help":
+            return _dispatch([*rest, "--help"], switches, debug=debug)
+        output.say(general_help())
+        return 0
+    if words[0] in ("--version", "-V"):
+        from mimetic import __version__
+
+        output.say(f"mimetic {__version__}")
+        return 0
+    name, argv = _split(words)
+    command = COMMANDS[name]
+    if any(word in HELP for word in argv):
+        output.say(_command_help(name, command, argv))
+        return 0
+    if "--print_config" in switches:
+        from mimetic.cli.print_config import print_config
+
+        module = _load_module(command.module, name)
+        return print_config(_load(command.config), argv, prog=f"mimetic {name}", module=module)
+    from mimetic import log
+
+    log.set_up(debug=debug)
+    code = _load_module(command.module, name).main(argv, debug=debug)
+    return int(code)
+
+
+def _take_switches(words: list[str]) -> tuple[list[str], set[str]]:
+    """Separate `--debug` and `--print_config`, which need no value, from the other words."""
+    rest, found = [], set()
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name in SWITCHES and (not equals or value.lower() in ("true", "false")):
+            if value.lower() != "false":
+                found.add(name)
+        else:
+            rest.append(word)
+    return rest, found
+
+
+def _split(words: list[str]) -> tuple[str, list[str]]:
+    """Name of the command (one or two words) and its own words."""
+    for length in (2, 1):
+        name = " ".join(words[:length])
+        if len(words) >= length and name in COMMANDS:
+            return name, words[length:]
+    # A LeRobot user may type the console script's name.
+    plain = words[0].removeprefix("lerobot-").removeprefix("mimetic-")
+    if plain in COMMANDS:
+        raise ConfigError(f"unknown command `{words[0]}`", f"did you mean `mimetic {plain}`?")
+    if words[0].startswith("-"):
+        raise ConfigError(
+            f"`{words[0]}` comes before a command", f"the command comes first: {', '.join(map(_quote, COMMANDS))}"
+        )
+    inside = [name for name in COMMANDS if name.startswith(words[0] + " ")]
+    if inside:
+        given = f"unknown command `{' '.join(words[:2])}`" if words[1:] else f"`{words[0]}` needs a second word"
+        raise ConfigError(given, f"available: {', '.join(map(_quote, inside))}")
+    from mimetic.catalog import closest_hint
+
+    hint = closest_hint(words[0], COMMANDS)
+    known = f"commands: {', '.join(map(_quote, COMMANDS))}"
+    raise ConfigError(f"unknown command `{words[0]}`", f"{hint} See `mimetic --help`" if hint else known)
+
+
+def _quote(name: str) -> str:
+    return f"`{name}`"
+
+
+def general_help() -> str:
+    """The text of `mimetic --help`."""
+    width = max(map(len, COMMANDS)) + 2
+    commands = "\n".join(f"  {name.ljust(width)}{command.summary}" for name, command in COMMANDS.items())
+    return f"""\
+Usage: mimetic COMMAND [--FLAG=VALUE ...]
+
+Teach robot arms from demonstrations, on the computer you own.
+
+Commands
+{commands}
+
+Switches
+  -h, --help [WORD ...]  Show help; after a command also its flags, filtered by words
+  --version              Show the version
+  --print_config         Show every setting of a command, its value and its origin, and stop
+  --debug                Show debug messages, and tracebacks of errors
+
+Flags are LeRobot's: what follows `lerobot-train` there follows `mimetic train` here."""
+
+
+def _command_help(name: str, command: Command, argv: list[str]) -> str:
+    from mimetic.config.help import format_help
+
+    words, flags, after = [], [], False
+    for word in argv:
+        if word in HELP:
+            after = True
+        elif after and not word.startswith("-"):
+            words.append(word)
+        else:
+            flags.append(word)
+    return format_help(
+        _load(command.config),
+        prog=f"mimetic {name}",
+        summary=command.summary,
+        example=command.example,
+        argv=flags,
+        words=words,
+    )
+
+
+def _load(target: str) -> Any:
+    from mimetic.catalog import load_object
+
+    return load_object(target)
+
+
+def _load_module(module: str, name: str) -> ModuleType:
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name == module:
+            raise MimeticError(f"`mimetic {name}` is not part of this installation of mimetic") from error
+        raise
+
+
+def _print_traceback() -> None:
+    import traceback
+
+    output.note(traceback.format_exc().rstrip())
+
+
+def _report_bug(error: Exception, *, debug: bool) -> None:
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    again = "" if debug else "run it again with `--debug` to see where, and "
+    output.print_problem(
+        f"mimetic failed unexpectedly: {what}",
+        f"this is a bug of mimetic; {again}report it together with the output of `mimetic info`",
+    )

@@ -1,0 +1,76 @@
+"""`mimetic info`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import metadata
+
+import pytest
+
+from mimetic.cli import app, info
+
+LEROBOT_BULLETS = [
+    "LeRobot version",
+    "Platform",
+    "Python version",
+    "Huggingface Hub version",
+    "Transformers version",
+    "Datasets version",
+    "Numpy version",
+    "FFmpeg version",
+    "PyTorch version",
+    "Torchcodec version",
+    "Is PyTorch built with CUDA support?",
+    "Cuda version",
+    "GPU model",
+    "Using GPU in script?",
+]
+
+
+def test_the_bullets_of_lerobot_come_in_its_order(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main(["info", "--devices=false"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.startswith("- ") for line in lines)
+    names = [line[2:].partition(": ")[0] for line in lines]
+    assert [name for name in names if name in LEROBOT_BULLETS] == LEROBOT_BULLETS
+    assert f"- Python version: {sys.version.split()[0]}" in lines
+    assert f"- Numpy version: {metadata.version('numpy')}" in lines
+
+
+def test_json_holds_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main(["info", "--devices=false", "--json=true"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(LEROBOT_BULLETS) < set(found)
+    assert found["Cuda version"] == "not asked (--devices=false)"
+    assert "Devices" not in found
+    assert found["Video decoders"]["pyav"].startswith("works")
+
+
+def test_devices_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main(["info", "--json=true"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {row["type"] for row in found["Devices"]} >= {"cpu", "cuda"}
+    assert isinstance(found["Is PyTorch built with CUDA support?"], bool)
+
+
+def test_a_broken_torch_does_not_take_the_other_facts_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mimetic.accelerators.devices", None)
+    found = info.gather(with_devices=True)
+    assert found["Devices"].startswith("torch cannot be imported")
+    assert found["Cuda version"] == info.MISSING
+
+
+def test_extras_name_what_is_missing_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        metadata,
+        "requires",
+        lambda name: ["torch>=2", 'absent-thing>=1; extra == "report"', 'numpy; extra == "training"'],
+    )
+    found = info.extras()
+    assert found["report"] == "missing absent-thing: pip install 'mimetic[report]'"
+    assert found["training"] == "installed"
+
+
+def test_scripts_are_listed() -> None:
+    assert "mimetic" in info.scripts()
