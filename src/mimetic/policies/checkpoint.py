@@ -1,0 +1,236 @@
+"""Policy checkpoints: the `pretrained_model` folder, read and written as LeRobot 0.6.1 does (spec/policies.md 1).
+
+A failed or partial load never returns a policy: everything is compared before the first tensor is copied.
+What it leaves to others: pipelines (`pipelines.py`), the weights format (`tensors.py`), the training state
+(`train/checkpoint.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from mimetic.catalog import closest_hint
+from mimetic.config.codec import decode_choice, encode
+from mimetic.errors import CheckpointError, ConfigError
+from mimetic.hub.policies import find_policy
+from mimetic.names import CONFIG_JSON, WEIGHTS
+from mimetic.policies.base import Policy
+from mimetic.policies.build import make_policy
+from mimetic.policies.catalog import POLICIES
+from mimetic.policies.config import PolicyConfig
+from mimetic.policies.legacy import network_name
+from mimetic.policies.pipelines import load_pipelines
+from mimetic.policies.report import LoadReport, compare
+from mimetic.policies.tensors import SkipInitialisation, WeightsFile, open_weights, save_weights
+from mimetic.processing.pipeline import Pipeline
+from mimetic.processing.stats import Stats
+from mimetic.processing.store import read_json, save_pipeline, write_file
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A loaded checkpoint.
+
+    Args:
+        policy: in evaluation mode, on its device.
+        preprocessor: raw batch -> batch on the device.
+        postprocessor: normalised action -> action in the units of the dataset.
+        config: the policy's settings.
+        report: how weights and network compared.
+    """
+
+    policy: Policy
+    preprocessor: Pipeline
+    postprocessor: Pipeline
+    config: PolicyConfig
+    report: LoadReport
+
+
+def config_to_json(config: PolicyConfig) -> str:
+    """Text of `config.json`: LeRobot's field order, `type` first, indented by 4, without a newline at the end."""
+    return json.dumps(encode(config, layers=("lerobot", "next")), indent=4)
+
+
+def config_from_json(data: Mapping[str, Any], *, where: str) -> PolicyConfig:
+    """Settings from the content of `config.json`.
+
+    Args:
+        data: the object in the file.
+        where: the file, for messages.
+
+    Raises:
+        CheckpointError: the policy type is unknown or not built yet, a field is unknown and not neutral, a value is
+            wrong, or settings contradict each other; all problems at once.
+    """
+    unknown: list[str] = []
+    try:
+        config = decode_choice(
+            POLICIES,
+            data,
+            where=where,
+            on_unknown=lambda name, value: unknown.append(f"`{name}` = {json.dumps(value)}"),
+        )
+    except ConfigError as error:
+        raise CheckpointError(error.message, error.hint) from error
+    if unknown:
+        raise CheckpointError(
+            f"{where} has settings that mimetic does not know: {', '.join(unknown)}",
+            "the checkpoint is from another version; remove from the file those settings"
+            " that you know to change nothing for this policy",
+        )
+    assert isinstance(config, PolicyConfig)
+    problems = config.check()
+    if problems:
+        raise CheckpointError(f"{where}: {'; '.join(problems)}")
+    return config
+
+
+def read_config(folder: Path, overrides: Mapping[str, Any] | None = None) -> PolicyConfig:
+    """Settings of a checkpoint.
+
+    Args:
+        folder: `pretrained_model` folder.
+        overrides: field -> JSON value that replaces the stored one.
+
+    Raises:
+        CheckpointNotFound: there is no `config.json`.
+        CheckpointError: the file is damaged or holds what mimetic does not know.
+        ConfigError: an override names a field that the policy does not have, or its value is wrong.
+    """
+    path = folder / CONFIG_JSON
+    config = config_from_json(read_json(path), where=f"`{path}`")
+    if not overrides:
+        return config
+    known = [field.name for field in fields(config)]
+    for name in overrides:
+        if name not in known:
+            raise ConfigError(
+                f"policy `{config.type_name}` has no setting `{name}`",
+                closest_hint(name, known) or f"its settings: {', '.join(known)}",
+            )
+    data = {**encode(config), **{name: encode(value) for name, value in overrides.items()}}
+    try:
+        return config_from_json(data, where="the overridden settings")
+    except CheckpointError as error:
+        raise ConfigError(error.message, error.hint) from error
+
+
+def save_pretrained(policy: Policy, folder: Path, preprocessor: Pipeline, postprocessor: Pipeline) -> None:
+    """Write a `pretrained_model` folder, byte for byte as LeRobot does; each file appears complete or not at all.
+
+    Args:
+        policy: its config and weights are written.
+        folder: made when absent.
+        preprocessor: pipeline before the policy.
+        postprocessor: pipeline after the policy.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    save_weights(policy.state_dict(), folder / WEIGHTS)
+    write_file(folder / CONFIG_JSON, config_to_json(policy.config).encode())
+    for pipeline in (preprocessor, postprocessor):
+        save_pipeline(pipeline, folder)
+
+
+def compare_weights(
+    policy: nn.Module, folder: Path, allow_missing: Sequence[str] = ()
+) -> tuple[WeightsFile, LoadReport]:
+    """Compare the weights of a checkpoint with a policy (which may be on the meta device) without loading them.
+
+    Old normalisation statistics among the weights and the marks of compiled modules are set aside.
+
+    Raises:
+        CheckpointNotFound: there are no weights.
+        CheckpointError: the file is damaged.
+    """
+    file = open_weights(folder / WEIGHTS).renamed(network_name)
+    state = policy.state_dict(keep_vars=True)
+    # Tied tensors may be stored under any one of their names.
+    owners: dict[int, str] = {id(tensor): name for name, tensor in state.items() if name in file.tensors}
+    for name, tensor in state.items():
+        if name not in file.tensors and id(tensor) in owners:
+            twin = owners[id(tensor)]
+            file.tensors[name], file.stored_as[name] = file.tensors[twin], file.stored_as[twin]
+    return file, compare(file, {name: tuple(tensor.shape) for name, tensor in state.items()}, allow_missing)
+
+
+def load_weights(policy: nn.Module, folder: Path, *, allow_missing: Sequence[str] = ()) -> LoadReport:
+    """Load the weights of a checkpoint into a policy, strictly.
+
+    Args:
+        policy: gets the weights, in its own dtypes and on its own device.
+        folder: `pretrained_model` folder.
+        allow_missing: shell patterns of tensor names (`model.action_head*`) that may be missing or have another shape,
+            and keep their initial values, or that may be in the file without being wanted.
+
+    Returns:
+        What matched, and what was allowed to differ.
+
+    Raises:
+        CheckpointNotFound: there are no weights.
+        CheckpointError: the file is damaged.
+        KeyMismatch: names or shapes differ and are not allowed to; nothing was copied.
+    """
+    file, report = compare_weights(policy, folder, allow_missing)
+    report.require_complete(f"`{file.path}`")
+    state = policy.state_dict()
+    with torch.no_grad(), file.reading() as read:
+        for name in report.matched:
+            state[name].copy_(read(name))
+    if report.reinitialised or report.ignored:
+        logger.warning("%s: %s", file.path, report.summary())
+    return report
+
+
+def load_pretrained(
+    folder: Path | str,
+    *,
+    device: str = "cpu",
+    config_overrides: Mapping[str, Any] | None = None,
+    allow_missing: Sequence[str] = (),
+    stats_dataset: str | None = None,
+    rename_map: Mapping[str, str] | None = None,
+    stats: Stats | None = None,
+    exact: bool = False,
+) -> Pretrained:
+    """Load a policy with its pipelines, or nothing at all.
+
+    Args:
+        folder: a `pretrained_model` folder, a checkpoint, a run's output folder, or a hub id.
+        device: where the policy runs.
+        config_overrides: setting -> value, such as `{"n_action_steps": 10}`.
+        allow_missing: see `load_weights`.
+        stats_dataset: see `load_pipelines`.
+        rename_map: dataset name -> policy name.
+        stats: see `load_pipelines`.
+        exact: see `load_pipelines`.
+
+    Raises:
+        CheckpointNotFound: there is no checkpoint.
+        CheckpointError: a file is damaged or holds what mimetic does not know.
+        KeyMismatch: weights are missing, superfluous, or of another shape.
+        StatsError: statistics are missing, incomplete or ambiguous.
+        ConfigError: an override is wrong.
+        DeviceError: the device is not there.
+    """
+    folder = find_policy(folder)
+    config = replace(read_config(folder, config_overrides), device=device)
+    before, after = load_pipelines(
+        folder, config, device=device, rename_map=rename_map, stats=stats, stats_dataset=stats_dataset, exact=exact
+    )
+    # Every tensor is about to be overwritten, so initialising is wasted, except where some may be left as they are.
+    with SkipInitialisation() if not allow_missing else nullcontext():
+        policy = make_policy(config, device=device, init_backbone=False)
+    report = load_weights(policy, folder, allow_missing=allow_missing)
+    policy.eval()
+    return Pretrained(policy, before, after, policy.config, report)
