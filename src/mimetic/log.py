@@ -1,6 +1,7 @@
 """Logging set-up and the JSON-lines sink for metrics.
 
-Logs go to stderr, data to stdout. Every module logs through `logging.getLogger(__name__)`; only `set_up` touches handlers.
+Logs go to stderr, data to stdout. Every module logs through `logging.getLogger(__name__)`; only `set_up` touches
+handlers.
 """
 
 from __future__ import annotations
@@ -23,13 +24,28 @@ def set_up(*, debug: bool = False, stream: Any = None) -> None:
         debug: show DEBUG records.
         stream: other text stream than stderr.
     """
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = logging.StreamHandler(stream) if stream is not None else _StderrHandler()
     handler.setFormatter(_LineFormatter())
     for old in list(LOGGER.handlers):
         LOGGER.removeHandler(old)
     LOGGER.addHandler(handler)
     LOGGER.setLevel(logging.DEBUG if debug else logging.INFO)
     LOGGER.propagate = False
+
+
+class _StderrHandler(logging.StreamHandler[Any]):
+    """Writes to whatever stderr is now: a progress bar replaces it while it draws."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> Any:
+        """The current stderr."""
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, value: Any) -> None: ...
 
 
 class _LineFormatter(logging.Formatter):

@@ -143,7 +143,7 @@ class TrainConfig:
     )
     rename_map: dict[str, str] = setting(
         factory=dict,
-        help='Dataset feature name to policy feature name, such as {"observation.images.front": "observation.images.top"}',
+        help='Dataset feature to policy feature, such as {"observation.images.front": "observation.images.top"}',
     )
     checkpoint_path: Path | None = setting(None, "The checkpoint that was resumed", flag=False)
     accelerator: AcceleratorConfig = setting(
@@ -151,7 +151,7 @@ class TrainConfig:
     )
     allow_missing: list[str] = setting(
         factory=list,
-        help="Tensor name patterns of the policy that may be absent from the loaded weights and stay at their initial values",
+        help="Tensor name patterns of the policy that may be absent from the loaded weights",
         layer="mimetic",
     )
     stats_dataset: str | None = setting(
@@ -161,7 +161,6 @@ class TrainConfig:
         False, "On resume, accept that the dataset or batch size changed and start a new epoch", layer="mimetic"
     )
     reset_optimizer: bool = setting(False, "On resume, start the optimiser and schedule afresh", layer="mimetic")
-    on_nan: str = setting("stop", "What a loss that is not finite does", choices=("stop",), layer="mimetic")
     dry_run: bool = setting(
         False, "Check everything, run one batch forward and backward, write nothing", layer="mimetic"
     )

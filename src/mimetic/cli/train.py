@@ -1,0 +1,66 @@
+"""`mimetic train`: teach a policy from recorded demonstrations, or continue a run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mimetic.config import sources
+from mimetic.config.parse import parse
+from mimetic.config.problems import Problems
+from mimetic.config.tokens import read_tokens
+from mimetic.hub.policies import find_policy
+from mimetic.train.config import TrainConfig
+
+SUMMARY = "Train a policy on recorded demonstrations, or continue a run"
+
+logger = logging.getLogger(__name__)
+
+
+def main(argv: list[str], *, debug: bool) -> int:
+    """Run the command.
+
+    Args:
+        argv: flags after `mimetic train`.
+        debug: whether debug messages are shown.
+
+    Raises:
+        MimeticError: anything that the user can mend.
+    """
+    found: list[Path] = []
+
+    def load_file(place: str) -> tuple[Mapping[str, Any], str]:
+        if not _resumes(argv):
+            return sources.load_file(place)
+        from mimetic.train.resume import find_checkpoint
+
+        checkpoint = find_checkpoint(place)
+        found.append(checkpoint.folder)
+        return checkpoint.settings(), str(checkpoint.pretrained)
+
+    parsed = parse(TrainConfig, argv, prog="mimetic train", load_file=load_file, load_policy=load_policy)
+    for note in parsed.notes:
+        logger.info("%s", note)
+    config: TrainConfig = parsed.value
+    if config.resume and found:
+        config = replace(config, checkpoint_path=found[0])
+    from mimetic.train.run import train
+
+    train(config, origins=parsed.origins)
+    return 0
+
+
+def load_policy(place: str, revision: str | None = None) -> Mapping[str, Any]:
+    """Content of the `config.json` behind `--policy.path`: a folder, a run, or a hub id."""
+    if sources.find_policy(place) is not None:
+        return sources.load_policy(place)
+    return sources.read_file(find_policy(place, revision=revision) / "config.json")
+
+
+def _resumes(argv: list[str]) -> bool:
+    """Whether the last `--resume` says true; the parser, which comes later, judges what cannot be read."""
+    values = [token.value for token in read_tokens(argv, Problems()) if token.name == "resume"]
+    return bool(values) and values[-1].lower() in ("true", "yes", "on")

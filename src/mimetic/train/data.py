@@ -1,0 +1,122 @@
+"""The data of a run: which episodes are trained on, which are held out, and with which windows."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mimetic.data.reader import Dataset, open_dataset
+from mimetic.data.sampler import EpisodeSampler
+from mimetic.data.split import split_episodes
+from mimetic.data.transforms.pipeline import ImageTransforms
+from mimetic.errors import DatasetError
+from mimetic.names import ACTION, REWARD
+from mimetic.policies.config import PolicyConfig
+from mimetic.train.config import TrainConfig
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What a run trains on.
+
+    Args:
+        config: settings with the chosen video decoder.
+        train: training episodes with the policy's windows and augmentation.
+        heldout: held-out episodes without augmentation; None without `--dataset.eval_split`.
+        sampler: shuffled order of the training samples.
+        num_episodes: training episodes.
+        fingerprint: what the sampler draws from, compared on resume.
+    """
+
+    config: TrainConfig
+    train: Dataset
+    heldout: Dataset | None
+    sampler: EpisodeSampler
+    num_episodes: int
+    fingerprint: dict[str, Any]
+
+
+def windows(policy: PolicyConfig, features: Mapping[str, Any]) -> dict[str, Sequence[int]]:
+    """Frame offsets by dataset feature that the policy asks for (spec/dataset.md 10.2, "From a policy")."""
+    result: dict[str, Sequence[int]] = {}
+    for key in features:
+        offsets: Sequence[int] | None = None
+        if key == REWARD:
+            offsets = policy.reward_delta_indices
+        elif key == ACTION:
+            offsets = policy.action_delta_indices
+        elif key.startswith("observation."):
+            offsets = policy.observation_delta_indices
+        if offsets is not None:
+            result[key] = offsets
+    return result
+
+
+def open_training_data(config: TrainConfig, policy: PolicyConfig) -> TrainingData:
+    """Open the dataset, split it, and check what can be checked before the first step.
+
+    Raises:
+        DatasetError: the dataset is not there, broken, or has videos shorter than their rows.
+        ConfigError: the episodes asked for do not exist, or the split leaves nothing to train on.
+    """
+    settings = config.dataset
+    transforms = ImageTransforms(settings.image_transforms) if settings.image_transforms.enable else None
+    whole = open_dataset(
+        settings.repo_id,
+        root=settings.root,
+        episodes=settings.episodes,
+        exclude_episodes=settings.exclude_episodes,
+        tolerance_s=config.tolerance_s,
+        return_uint8=True,
+        video_backend=settings.video_backend,
+        depth_output_unit=settings.depth_output_unit,
+        revision=settings.revision,
+    )
+    _check_videos(whole)
+    offsets = windows(policy, whole.features)
+    train_episodes, heldout_episodes = list(whole.episodes), list[int]()
+    if settings.eval_split > 0:
+        rows = [whole.meta.episodes[episode] for episode in whole.episodes]
+        train_episodes, heldout_episodes = split_episodes(rows, settings.eval_split)
+        logger.info(
+            "Train/eval split: %d train, %d eval (eval_split=%s, %d tasks)",
+            len(train_episodes),
+            len(heldout_episodes),
+            settings.eval_split,
+            len({row.first_task for row in rows}),
+        )
+    train = whole.with_windows(offsets, image_transforms=transforms, episodes=train_episodes)
+    heldout = whole.with_windows(offsets, episodes=heldout_episodes) if heldout_episodes else None
+    if whole.meta.video_keys:
+        logger.info("video decoder: %s (%s)", whole.backend, whole.backend_reason)
+    starts, ends = train.episode_bounds()
+    sampler = EpisodeSampler(
+        starts, ends, drop_n_last_frames=policy.drop_n_last_frames, shuffle=True, seed=config.seed or 0
+    )
+    # LeRobot knows no backend called "auto"; the file must say what really decoded.
+    backend = whole.backend if whole.meta.video_keys else "pyav"
+    resolved = replace(config, dataset=replace(settings, video_backend=backend))
+    fingerprint = {
+        "total_frames": whole.meta.total_frames,
+        "fps": whole.fps,
+        "train_episodes": sorted(train_episodes),
+        "samples": len(sampler),
+    }
+    return TrainingData(resolved, train, heldout, sampler, len(train_episodes), fingerprint)
+
+
+def _check_videos(dataset: Dataset) -> None:
+    short = dataset.check_video_lengths()
+    if short:
+        listed = "; ".join(map(str, short[:5]))
+        more = f" and {len(short) - 5} more" if len(short) > 5 else ""
+        bad = sorted({item.episode for item in short})
+        raise DatasetError(
+            f"{len(bad)} episode(s) have videos shorter than their rows: {listed}{more}",
+            f"leave them out with `--dataset.exclude_episodes={json.dumps(bad, separators=(',', ':'))}`",
+        )

@@ -1,0 +1,273 @@
+"""The training loop: batches in; updates, log lines and checkpoints out (spec/training.md 5).
+
+It knows no policy by name.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mimetic.errors import Interrupted
+from mimetic.log import JsonLines
+from mimetic.processing.pipeline import Pipeline
+from mimetic.train.config import TrainConfig
+from mimetic.train.guard import FiniteGuard
+from mimetic.train.heldout import Heldout
+from mimetic.train.metrics import Counters, Window, log_line, summarise
+from mimetic.train.state import Progress
+from mimetic.train.step import Stepper, StepResult
+from mimetic.train.stop import StopRequest
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What the loop works with.
+
+    Args:
+        batches: endless iterator over collated batches.
+        num_samples: samples an epoch.
+        num_episodes: episodes that they belong to.
+        preprocessor: batch -> batch on the device.
+        stepper: makes updates.
+        guard: watches for values that are not finite.
+        heldout: measures the held-out loss; None when there is none.
+        save: writes a checkpoint and returns its folder; None when checkpoints are off.
+        sink: metrics file; None writes none.
+    """
+
+    batches: Iterator[dict[str, Any]]
+    num_samples: int
+    num_episodes: int
+    preprocessor: Pipeline
+    stepper: Stepper
+    guard: FiniteGuard
+    heldout: Heldout | None
+    save: Callable[[Progress], Path] | None
+    sink: JsonLines | None
+
+
+class Loop:
+    """Runs the steps from a position to `config.steps`.
+
+    Args:
+        config: settings of the run.
+        parts: what the loop works with.
+        progress: where the run stands.
+    """
+
+    def __init__(self, config: TrainConfig, parts: Parts, progress: Progress) -> None:
+        self.config = config
+        self.parts = parts
+        self.progress = progress
+        self.counters = Counters(
+            batch_size=config.batch_size,
+            num_frames=parts.num_samples,
+            num_episodes=parts.num_episodes,
+            step=progress.step,
+            samples=progress.samples,
+        )
+        self.window = Window()
+        self.device = parts.stepper.precision.device
+        self._window_start = time.perf_counter()
+        self._waited = self._prepared = 0.0
+        self._window_steps = 0
+        self._saved_step: int | None = progress.step if config.resume else None
+
+    def run(self) -> Progress:
+        """Train to the end.
+
+        Raises:
+            Interrupted: the user or a scheduler stopped the run; a checkpoint was written.
+            TrainingError: a loss was not finite.
+        """
+        config, parts = self.config, self.parts
+        parts.stepper.policy.train()
+        with StopRequest() as stop, _progress_bar(config.steps, self.progress.step) as advance:
+            self._window_start = time.perf_counter()
+            while self.progress.step < config.steps:
+                self._one_step()
+                step = self.progress.step
+                advance(step)
+                last = step == config.steps
+                if last:
+                    self._finish_accumulation()
+                if config.log_freq > 0 and step % config.log_freq == 0:
+                    self._log()
+                if parts.heldout is not None and config.eval_steps > 0 and step % config.eval_steps == 0:
+                    self._measure_heldout(parts.heldout)
+                if last or (config.save_freq > 0 and step % config.save_freq == 0):
+                    self._save()
+                if stop.requested and not last:
+                    self._interrupt(stop)
+        parts.guard.wait()
+        return self.progress
+
+    def _one_step(self) -> None:
+        parts, clock = self.parts, time.perf_counter
+        if self.progress.start_index == 0:
+            _match_reference_stream()
+        started = clock()
+        raw = next(parts.batches)
+        loaded = clock()
+        batch = parts.preprocessor(raw)
+        prepared = clock()
+        result = parts.stepper.forward_backward(batch)
+        step = self.progress.step + 1
+        parts.guard.watch(step, raw, result.loss, result.grad_norm)
+        parts.stepper.update()
+        self._waited += loaded - started
+        self._prepared += prepared - loaded
+        self._window_steps += 1
+        self._remember(result)
+        self.counters.advance()
+        self.progress = self._advanced(step, len(raw["index"]))
+
+    def _advanced(self, step: int, batch_length: int) -> Progress:
+        start = self.progress.start_index + batch_length
+        epoch = self.progress.epoch
+        if start >= self.parts.num_samples:
+            epoch, start = epoch + 1, 0
+        return replace(
+            self.progress,
+            step=step,
+            samples=self.counters.samples,
+            epoch=epoch,
+            start_index=start,
+            micro_step=self.parts.stepper.micro_step,
+        )
+
+    def _remember(self, result: StepResult) -> None:
+        add = self.window.add
+        add("loss", result.loss)
+        if result.grad_norm is not None:
+            add("grad_norm", result.grad_norm)
+        add("lr", self.parts.stepper.learning_rate())
+        for name, value in result.outputs.items():
+            if name != "loss":
+                add(name, value)
+
+    def _finish_accumulation(self) -> None:
+        left = self.parts.stepper.micro_step
+        norm = self.parts.stepper.finish()
+        if norm is not None:
+            self.window.add("grad_norm", norm)
+            self.progress = replace(self.progress, micro_step=0)
+            logger.info(
+                "The last update has %d of %d micro-batches", left, self.config.accelerator.gradient_accumulation.steps
+            )
+
+    def _log(self) -> None:
+        means = self.window.means()  # reads the device: the one place where a step waits for it
+        self.parts.guard.wait()
+        steps = max(1, self._window_steps)
+        step_s = (time.perf_counter() - self._window_start) / steps
+        means["dataloading_s"] = self._waited / steps
+        means["preprocessing_s"] = self._prepared / steps
+        means["update_s"] = max(0.0, step_s - means["dataloading_s"] - means["preprocessing_s"])
+        means["step_s"] = step_s
+        if self.device.type == "cuda":
+            means["gpu_mem_gb"] = torch.cuda.max_memory_allocated(self.device) / 2**30
+            torch.cuda.reset_peak_memory_stats(self.device)
+        record = summarise(self.counters, means)
+        logger.info("%s", log_line(record))
+        if self.parts.sink is not None:
+            self.parts.sink.write({"kind": "train", **record})
+        self._restart_window()
+
+    def _restart_window(self) -> None:
+        self.window.clear()
+        self._waited = self._prepared = 0.0
+        self._window_steps = 0
+        self._window_start = time.perf_counter()
+
+    def _measure_heldout(self, heldout: Heldout) -> None:
+        paused = time.perf_counter()
+        result = heldout.measure(self.parts.stepper.policy)
+        logger.info("step %d: eval_loss=%.4f", self.progress.step, result.loss)
+        if self.parts.sink is not None:
+            record = {"kind": "heldout", "steps": self.progress.step, "eval_loss": result.loss}
+            self.parts.sink.write({**record, "eval_loss_per_task": result.per_task})
+        self._window_start += time.perf_counter() - paused
+
+    def _save(self) -> None:
+        if self.parts.save is None or self._saved_step == self.progress.step:
+            return
+        paused = time.perf_counter()
+        self.parts.guard.wait()
+        logger.info("Checkpoint policy after step %d", self.progress.step)
+        self.parts.save(self.progress)
+        self._saved_step = self.progress.step
+        self._window_start += time.perf_counter() - paused
+
+    def _interrupt(self, stop: StopRequest) -> None:
+        self._save()
+        if self.parts.save is None:
+            error = Interrupted(f"stopped after step {self.progress.step}; checkpoints are off, nothing was saved")
+        else:
+            folder = self.config.output_dir
+            error = Interrupted(
+                f"stopped after step {self.progress.step}; its checkpoint is saved",
+                f"`mimetic train --resume=true --config_path={folder}` continues",
+            )
+        error.exit_code = stop.exit_code
+        raise error
+
+
+def _match_reference_stream() -> None:
+    """Draw once from the global generator at the start of an epoch, and drop it.
+
+    LeRobot's loader draws a seed for its workers there. With the same draw, a run with the same seed on the same torch
+    has LeRobot's noise and dropout, so that loss curves can be laid over each other (spec/training.md 6).
+    """
+    torch.empty((), dtype=torch.int64).random_()
+
+
+def _progress_bar(total: int, done: int) -> AbstractContextManager[Callable[[int], None]]:
+    """A bar on stderr when that is a terminal; updates at most ten times a second."""
+    if not sys.stderr.isatty():
+        return nullcontext(lambda step: None)
+    return _Bar(total, done)
+
+
+class _Bar:
+    def __init__(self, total: int, done: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._progress = Progress(
+            TextColumn("Training"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("step"),
+            TimeRemainingColumn(),
+            console=Console(file=sys.stderr),
+            transient=True,
+            redirect_stderr=True,
+            redirect_stdout=True,
+        )
+        self._task = self._progress.add_task("", total=total, completed=done)
+        self._next = 0.0
+
+    def __enter__(self) -> Callable[[int], None]:
+        self._progress.__enter__()
+        return self._advance
+
+    def __exit__(self, *details: Any) -> None:
+        self._progress.__exit__(*details)
+
+    def _advance(self, step: int) -> None:
+        now = time.perf_counter()
+        if now >= self._next:
+            self._next = now + 0.1
+            self._progress.update(self._task, completed=step)

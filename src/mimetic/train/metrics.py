@@ -1,0 +1,138 @@
+"""Numbers of a run: kept on the device between log lines, read once a window (spec/training.md 12).
+
+Keys, order and formats of the log line are LeRobot's, except that the step is printed in full and `prep_s`, `step_s`
+and a hint on what limits the run follow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+
+def big_number(value: float, digits: int = 0) -> str:
+    """Shorten a count by powers of 1000: 8523 -> 9K."""
+    for suffix in ("", "K", "M", "B", "T", "Q"):
+        if abs(value) < 1000:
+            return f"{value:.{digits}f}{suffix}"
+        value /= 1000
+    return f"{value * 1000:.{digits}f}Q"
+
+
+class Window:
+    """Values since the last log line.
+
+    Scalars stay tensors on their device; `means` reads them all at once.
+    """
+
+    def __init__(self) -> None:
+        self._tensors: dict[str, list[Tensor]] = {}
+        self._floats: dict[str, list[float]] = {}
+
+    def add(self, name: str, value: Tensor | float) -> None:
+        """Remember one scalar; a tensor is detached and not read."""
+        if isinstance(value, Tensor):
+            self._tensors.setdefault(name, []).append(value.detach())
+        else:
+            self._floats.setdefault(name, []).append(float(value))
+
+    def means(self) -> dict[str, float]:
+        """Mean of each name in float64; one transfer from the device for all of them."""
+        result = {name: sum(values) / len(values) for name, values in self._floats.items()}
+        if self._tensors:
+            names = [name for name, values in self._tensors.items() for _ in values]
+            flat = torch.stack([v.float().reshape(()) for values in self._tensors.values() for v in values])
+            numbers = flat.double().cpu().tolist()
+            sums: dict[str, float] = dict.fromkeys(self._tensors, 0.0)
+            for name, number in zip(names, numbers, strict=True):
+                sums[name] += number
+            result |= {name: sums[name] / len(self._tensors[name]) for name in self._tensors}
+        return result
+
+    def clear(self) -> None:
+        """Start a new window."""
+        self._tensors.clear()
+        self._floats.clear()
+
+
+class Counters:
+    """Samples, episodes and epochs that a run has seen.
+
+    Args:
+        batch_size: samples a step.
+        num_frames: frames that the sampler draws from.
+        num_episodes: episodes that they belong to.
+        step: steps done before.
+        samples: samples seen before; None computes them from the step.
+    """
+
+    def __init__(
+        self, *, batch_size: int, num_frames: int, num_episodes: int, step: int = 0, samples: int | None = None
+    ) -> None:
+        self.batch_size = batch_size
+        self.num_frames = num_frames
+        self.num_episodes = num_episodes
+        self.step = step
+        self.samples = step * batch_size if samples is None else samples
+
+    def advance(self) -> None:
+        """Count one step; a partial batch counts as a full one, as in LeRobot."""
+        self.step += 1
+        self.samples += self.batch_size
+
+    @property
+    def epochs(self) -> float:
+        """Passes over the frames."""
+        return self.samples / self.num_frames
+
+    @property
+    def episodes(self) -> float:
+        """Samples in units of the mean episode length."""
+        return self.samples / (self.num_frames / self.num_episodes)
+
+
+_STANDARD = ("loss", "grad_norm", "lr", "update_s", "dataloading_s", "preprocessing_s", "step_s", "gpu_mem_gb")
+
+
+def summarise(counters: Counters, means: Mapping[str, float]) -> dict[str, float]:
+    """The record of one window for `metrics.jsonl`, with LeRobot's long names; seconds are means a step."""
+    busy = means.get("update_s", 0.0) + means.get("dataloading_s", 0.0) + means.get("preprocessing_s", 0.0)
+    record: dict[str, float] = {
+        "steps": counters.step,
+        "samples": counters.samples,
+        "episodes": counters.episodes,
+        "epochs": counters.epochs,
+    }
+    record |= {name: means[name] for name in _STANDARD if name in means}
+    record["samples_per_s"] = counters.batch_size / busy if busy > 0 else math.nan
+    record |= {name: value for name, value in means.items() if name not in _STANDARD}
+    return record
+
+
+def log_line(record: Mapping[str, float]) -> str:
+    """The log line of a window."""
+    data_s = record["dataloading_s"] + record["preprocessing_s"]
+    parts = [
+        f"step:{int(record['steps'])}",
+        f"smpl:{big_number(record['samples'])}",
+        f"ep:{big_number(record['episodes'])}",
+        f"epch:{record['epochs']:.2f}",
+        f"loss:{record['loss']:.3f}",
+        f"grdn:{record.get('grad_norm', 0.0):.3f}",
+        f"lr:{record['lr']:0.1e}",
+        f"updt_s:{record['update_s']:.3f}",
+        f"data_s:{data_s:.3f}",
+        f"smp/s:{record['samples_per_s']:.0f}",
+    ]
+    if "gpu_mem_gb" in record:
+        parts.append(f"mem_gb:{record['gpu_mem_gb']:.2f}")
+    known = {"steps", "samples", "episodes", "epochs", "samples_per_s", *_STANDARD}
+    parts += [f"{name}:{value:.3f}" for name, value in record.items() if name not in known]
+    parts += [f"prep_s:{record['preprocessing_s']:.3f}", f"step_s:{record['step_s']:.3f}"]
+    # Waiting for data (not preprocessing, which runs on the device) is what loader threads or a cache would cure.
+    if record["step_s"] > 0 and record["dataloading_s"] > record["step_s"] / 3:
+        parts.append("lim:data")
+    return " ".join(parts)

@@ -1,0 +1,124 @@
+"""The policy of a run and its pipelines: fresh, from a pretrained folder, or from the checkpoint that is resumed."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from mimetic.data.features import policy_features
+from mimetic.data.stats import with_imagenet_stats
+from mimetic.errors import ConfigError
+from mimetic.features import FeatureType, PolicyFeature
+from mimetic.hub.policies import find_policy
+from mimetic.policies.base import Policy
+from mimetic.policies.build import make_policy
+from mimetic.policies.checkpoint import load_weights
+from mimetic.policies.config import PolicyConfig
+from mimetic.policies.pipelines import load_pipelines
+from mimetic.processing.pipeline import Pipeline
+from mimetic.processing.standard import standard_pipelines
+from mimetic.processing.stats import Stats, rename_stats
+from mimetic.train.config import TrainConfig
+from mimetic.train.data import TrainingData
+from mimetic.train.resume import Checkpoint
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A policy with its pipelines.
+
+    Args:
+        policy: on its device.
+        preprocessor: raw batch -> batch on the device.
+        postprocessor: normalised action -> physical action on the CPU.
+    """
+
+    policy: Policy
+    preprocessor: Pipeline
+    postprocessor: Pipeline
+
+
+def build_model(config: TrainConfig, data: TrainingData, checkpoint: Checkpoint | None) -> Model:
+    """Make or load the policy and its pipelines.
+
+    Args:
+        config: settings of the run; `config.policy.device` is resolved.
+        data: the opened dataset; gives features and statistics.
+        checkpoint: what is resumed; its weights, statistics and pipelines are authoritative.
+
+    Raises:
+        ConfigError: the policy's settings and the dataset do not fit together.
+        CheckpointError: weights are missing or do not fit.
+        StatsError: statistics do not cover what is normalised.
+    """
+    settings = config.policy
+    assert settings is not None
+    assert settings.device is not None
+    if checkpoint is not None:
+        policy = _load(settings, checkpoint.pretrained, config)
+        return Model(policy, *load_pipelines(checkpoint.pretrained, policy.config, device=settings.device))
+    offered, stats = _features(config, data), _stats(config, data)
+    inputs = {key: feature for key, feature in offered.items() if feature.type is not FeatureType.ACTION}
+    outputs = {key: feature for key, feature in offered.items() if feature.type is FeatureType.ACTION}
+    if not outputs:
+        raise ConfigError(
+            f"dataset `{config.dataset.repo_id}` has no feature named `action`, so there is nothing to learn",
+            f"its features are: {', '.join(data.train.features)}",
+        )
+    if settings.pretrained_path is None:
+        policy = make_policy(settings, input_features=inputs, output_features=outputs, device=settings.device)
+        return Model(policy, *_fresh_pipelines(policy.config, stats, config))
+    folder = find_policy(settings.pretrained_path, revision=settings.pretrained_revision)
+    policy = _load(settings, folder, config, inputs, outputs)
+    pipelines = load_pipelines(
+        folder,
+        policy.config,
+        device=settings.device,
+        rename_map=config.rename_map or None,
+        stats=stats,
+        stats_dataset=config.stats_dataset,
+    )
+    return Model(policy, *pipelines)
+
+
+def _fresh_pipelines(policy: PolicyConfig, stats: Stats, config: TrainConfig) -> tuple[Pipeline, Pipeline]:
+    return standard_pipelines(
+        input_features=policy.input_features or {},
+        output_features=policy.output_features or {},
+        norm_map=policy.norm_map,
+        stats=stats,
+        device=policy.device or "cpu",
+        where=f"the statistics of dataset `{config.dataset.repo_id}`",
+    )
+
+
+def _features(config: TrainConfig, data: TrainingData) -> dict[str, PolicyFeature]:
+    return {config.rename_map.get(key, key): f for key, f in policy_features(data.train.features).items()}
+
+
+def _stats(config: TrainConfig, data: TrainingData) -> Stats:
+    meta = data.train.meta
+    stats = with_imagenet_stats(meta.stats, meta.colour_keys) if config.dataset.use_imagenet_stats else meta.stats
+    return rename_stats(stats, config.rename_map)
+
+
+def _load(
+    settings: PolicyConfig,
+    folder: Path,
+    config: TrainConfig,
+    inputs: dict[str, PolicyFeature] | None = None,
+    outputs: dict[str, PolicyFeature] | None = None,
+) -> Policy:
+    policy = make_policy(
+        settings,
+        input_features=inputs,
+        output_features=outputs,
+        device=settings.device or "cpu",
+        init_backbone=False,
+    )
+    report = load_weights(policy, folder, allow_missing=config.allow_missing)
+    logger.info("Loaded %s: %s", folder, report.summary())
+    return policy

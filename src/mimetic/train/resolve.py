@@ -1,0 +1,175 @@
+"""From the settings as given to the settings as used.
+
+Every decision is announced once, with its reason (DESIGN.md law 11).
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import torch
+
+from mimetic.accelerators.devices import choose_device
+from mimetic.accelerators.precision import Precision, choose_precision
+from mimetic.errors import ConfigError
+from mimetic.policies.config import PolicyConfig
+from mimetic.train.config import TrainConfig
+from mimetic.train.resume import Checkpoint, check_overrides, find_checkpoint
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Settings as used.
+
+    Args:
+        config: complete settings; presets, names and the device are filled in.
+        origins: where each value comes from, by dotted flag.
+        precision: device and autocast.
+        checkpoint: what the run continues from; None for a new run.
+    """
+
+    config: TrainConfig
+    origins: dict[str, str]
+    precision: Precision
+    checkpoint: Checkpoint | None
+
+    @property
+    def policy(self) -> PolicyConfig:
+        """The policy's settings."""
+        assert self.config.policy is not None
+        return self.config.policy
+
+    @property
+    def folder(self) -> Path:
+        """Output folder of the run."""
+        assert self.config.output_dir is not None
+        return self.config.output_dir
+
+
+def resolve(config: TrainConfig, origins: Mapping[str, str]) -> Resolved:
+    """Fill in what the user left open.
+
+    Args:
+        config: settings as parsed.
+        origins: "default", "flag", "file ..." by dotted flag; values decided here get "preset" or "resolved".
+
+    Raises:
+        ConfigError: the output folder exists already, or a flag cannot change on resume.
+        DeviceError: the requested device is absent.
+        PrecisionError: the device cannot train in the requested precision.
+    """
+    if config.policy is None:
+        raise ConfigError(
+            "no policy is chosen", "name one with `--policy.type=act` or load one with `--policy.path=FOLDER`"
+        )
+    origin = dict(origins)
+    device, reason = choose_device(config.policy.device)
+    precision = choose_precision(config.accelerator.mixed_precision, device)
+    logger.info("device: %s (%s)", device, reason)
+    logger.info("%s", precision.reason)
+    checkpoint = None
+    if config.resume:
+        checkpoint = find_checkpoint(_resumed_path(config))
+        check_overrides(config, origin)
+        config = replace(config, checkpoint_path=checkpoint.folder)
+    config = _names(config, origin, checkpoint)
+    config = _policy_settings(config, origin, device)
+    if not config.resume:
+        config = _preset(config, origin)
+    if config.eval.batch_size == 0:
+        resolved = min(max(1, int(0.7 * (os.cpu_count() or 1))), config.eval.n_episodes, 64)
+        config = replace(config, eval=replace(config.eval, batch_size=resolved))
+        origin["eval.batch_size"] = "resolved"
+    return Resolved(config, origin, precision, checkpoint)
+
+
+def _resumed_path(config: TrainConfig) -> Path:
+    path = config.checkpoint_path or config.output_dir
+    if path is None:
+        raise ConfigError(
+            "`--resume=true` does not say which run", "`--resume=true --config_path=outputs/train/RUN` continues a run"
+        )
+    return path
+
+
+def _names(config: TrainConfig, origin: dict[str, str], checkpoint: Checkpoint | None) -> TrainConfig:
+    assert config.policy is not None
+    if config.job_name is None:
+        config = replace(config, job_name=config.policy.type_name)
+        origin["job_name"] = "resolved"
+    if checkpoint is not None:
+        if origin.get("output_dir") != "flag":
+            config = replace(config, output_dir=checkpoint.run)
+        return config
+    if config.output_dir is None:
+        now = datetime.datetime.now()
+        name = f"{now:%H-%M-%S}_{config.job_name}"
+        config = replace(config, output_dir=Path("outputs") / "train" / f"{now:%Y-%m-%d}" / name)
+        origin["output_dir"] = "resolved"
+    assert config.output_dir is not None
+    if config.output_dir.exists() and not config.dry_run:
+        raise ConfigError(
+            f"`--output_dir={config.output_dir}` exists already, and a run never writes over another one",
+            "choose another folder, or continue that run: "
+            f"`mimetic train --resume=true --config_path={config.output_dir}`",
+        )
+    return config
+
+
+def _policy_settings(config: TrainConfig, origin: dict[str, str], device: torch.device) -> TrainConfig:
+    policy = config.policy
+    assert policy is not None
+    if policy.device != str(device):
+        policy = replace(policy, device=str(device))
+        origin["policy.device"] = "resolved"
+    if policy.repo_id is not None and origin.get("policy.repo_id", "").startswith("checkpoint"):
+        logger.info("the base policy's --policy.repo_id=%s is not taken over; name one to push to", policy.repo_id)
+        policy = replace(policy, repo_id=None)
+        origin["policy.repo_id"] = "resolved"
+    if policy.push_to_hub and policy.repo_id is None:
+        if origin.get("policy.push_to_hub") == "flag":
+            raise ConfigError(
+                "`--policy.push_to_hub=true` needs `--policy.repo_id`", "add `--policy.repo_id=USER/NAME`"
+            )
+        logger.info("nothing will be pushed to the hub: no --policy.repo_id is named")
+        policy = replace(policy, push_to_hub=False)
+        origin["policy.push_to_hub"] = "resolved"
+    elif policy.push_to_hub:
+        logger.warning(
+            "the trained policy will not be pushed: pushing is not part of mimetic yet; "
+            "afterwards run `hf upload %s %s/checkpoints/last/pretrained_model`",
+            policy.repo_id,
+            config.output_dir,
+        )
+    if policy.use_amp:
+        logger.warning("--policy.use_amp has no effect on training; use --accelerator.mixed_precision=bf16")
+    return replace(config, policy=policy)
+
+
+def _preset(config: TrainConfig, origin: dict[str, str]) -> TrainConfig:
+    assert config.policy is not None
+    if not config.use_policy_training_preset:
+        return config
+    for group in ("optimizer", "scheduler"):
+        given = sorted(name for name, source in origin.items() if name.startswith(f"{group}.") and source == "flag")
+        if given:
+            logger.warning(
+                "%s: no effect, the policy's preset sets the %s; use --policy.optimizer_lr and the like, "
+                "or --use_policy_training_preset=false",
+                ", ".join(f"--{name}" for name in given),
+                group,
+            )
+        for name in [name for name in origin if name.startswith(f"{group}.")]:
+            del origin[name]
+    optimizer, scheduler = config.policy.optimizer_preset(), config.policy.scheduler_preset()
+    for group, preset in (("optimizer", optimizer), ("scheduler", scheduler)):
+        names = [f".{item.name}" for item in fields(preset)] if preset is not None else []
+        origin |= dict.fromkeys([f"{group}{name}" for name in names] or [group], "preset")
+    return replace(config, optimizer=optimizer, scheduler=scheduler)

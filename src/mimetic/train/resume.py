@@ -1,0 +1,175 @@
+"""Which checkpoint a run continues from, and which changes would make it another run (spec/training.md 16)."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mimetic.errors import CheckpointNotFound, ConfigError
+from mimetic.names import (
+    CHECKPOINTS_DIR,
+    LAST,
+    LAST_TXT,
+    MIMETIC_JSON,
+    PRETRAINED_DIR,
+    TRAIN_CONFIG_JSON,
+    TRAINING_STATE_DIR,
+)
+from mimetic.train.checkpoint import last_checkpoint, newest_name
+from mimetic.train.config import TrainConfig
+from mimetic.train.state import Progress, read_json
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One saved step on disk.
+
+    Args:
+        folder: the step's folder, `<run>/checkpoints/<step>`.
+    """
+
+    folder: Path
+
+    @property
+    def pretrained(self) -> Path:
+        """Folder of the policy and its pipelines."""
+        return self.folder / PRETRAINED_DIR
+
+    @property
+    def state(self) -> Path:
+        """Folder of optimiser, schedule and position."""
+        return self.folder / TRAINING_STATE_DIR
+
+    @property
+    def run(self) -> Path:
+        """Output folder of the run."""
+        return self.folder.parent.parent
+
+    def settings(self) -> dict[str, Any]:
+        """The run's settings: mimetic's complete ones when they are there, else LeRobot's `train_config.json`."""
+        own = self.pretrained / MIMETIC_JSON
+        if own.is_file():
+            stored = read_json(own)
+            if isinstance(stored, dict) and isinstance(stored.get("config"), dict):
+                return dict(stored["config"])
+        return dict(read_json(self.pretrained / TRAIN_CONFIG_JSON))
+
+
+def find_checkpoint(text: str | Path) -> Checkpoint:
+    """Find the checkpoint that a path means.
+
+    Args:
+        text: a run folder, its `checkpoints` folder, a step folder, `last`, a `pretrained_model` folder, or the
+            JSON inside it.
+
+    Raises:
+        CheckpointNotFound: nothing of that kind is there; names what lies nearby.
+    """
+    path = Path(text).expanduser()
+    if path.name in (TRAIN_CONFIG_JSON, MIMETIC_JSON) and path.is_file():
+        path = path.parent
+    if path.name == LAST and not path.exists() and (path.parent / LAST_TXT).is_file():
+        path = path.parent
+    if path.name == PRETRAINED_DIR and not path.exists() and (path.parent.parent / LAST_TXT).is_file():
+        path = path.parent.parent
+    if (path / CHECKPOINTS_DIR).is_dir():
+        path = path / CHECKPOINTS_DIR
+    if path.name == CHECKPOINTS_DIR:
+        found = last_checkpoint(path)
+        if found is None:
+            raise CheckpointNotFound(f"{path} holds no complete checkpoint", "start the run anew in another folder")
+        return Checkpoint(found.resolve())
+    if path.name == PRETRAINED_DIR or ((path / TRAIN_CONFIG_JSON).is_file() and path.parent.name != CHECKPOINTS_DIR):
+        path = path.parent if path.name == PRETRAINED_DIR else path.resolve().parent
+    if not path.exists():
+        raise CheckpointNotFound(f"no checkpoint at {text} (the path does not exist)", _nearby(path))
+    path = path.resolve()
+    missing = [name for name in (PRETRAINED_DIR, TRAINING_STATE_DIR) if not (path / name).is_dir()]
+    if missing:
+        older = newest_name(path.parent) if path.parent.name == CHECKPOINTS_DIR else None
+        raise CheckpointNotFound(
+            f"{path} is not a checkpoint to resume from: it has no {' and no '.join(f'`{name}`' for name in missing)}",
+            f"{path.parent / older} is complete" if older else _nearby(path),
+        )
+    return Checkpoint(path)
+
+
+def _nearby(path: Path) -> str:
+    parent = path
+    while not parent.is_dir() and parent != parent.parent:
+        parent = parent.parent
+    runs = [p.parent for p in parent.glob(f"*/{CHECKPOINTS_DIR}")] + [
+        p.parent for p in parent.glob(f"*/*/{CHECKPOINTS_DIR}")
+    ]
+    if not runs:
+        return f"{parent} is the nearest folder that exists; it holds no run"
+    wanted = str(path)
+    best = sorted(map(str, runs), key=lambda run: -difflib.SequenceMatcher(None, run, wanted).ratio())
+    return f"runs nearby: {', '.join(best[:3])}"
+
+
+_FIXED = {
+    "seed": "the order of frames and all noise depend on it",
+    "optimizer": "the stored state belongs to it",
+    "scheduler": "the stored state belongs to it",
+    "use_policy_training_preset": "a resumed run keeps its optimiser and schedule",
+    "accelerator": "the stored numbers were made with it",
+}
+"""Settings that a resumed run keeps, and why."""
+
+
+def check_overrides(config: TrainConfig, origins: Mapping[str, str]) -> None:
+    """Refuse flags that a resumed run cannot honour (half-applied settings are worse than none).
+
+    Raises:
+        ConfigError: lists every such flag with the reason.
+    """
+    flags = [name for name, origin in origins.items() if origin == "flag"]
+    problems = []
+    for name in flags:
+        group = name.split(".")[0]
+        if group in _FIXED and not (config.reset_optimizer and group in ("optimizer", "scheduler")):
+            problems.append(f"`--{name}` cannot change on resume: {_FIXED[group]}")
+        elif group == "policy" and name not in ("policy.device", "policy.push_to_hub", "policy.repo_id"):
+            problems.append(
+                f"`--{name}` cannot change on resume: the weights and the optimiser belong to the old value"
+            )
+    if problems:
+        raise ConfigError(
+            "; ".join(problems),
+            "start a new run from these weights: `--policy.path=RUN` instead of `--resume=true --config_path=RUN`",
+        )
+
+
+def check_same_data(stored: Progress, fingerprint: Mapping[str, Any], *, batch_size: int, reset: bool) -> None:
+    """Refuse to continue an epoch over other data.
+
+    Args:
+        stored: position of the checkpoint.
+        fingerprint: what the sampler draws from now.
+        batch_size: samples a step now.
+        reset: `--reset_data_order`.
+
+    Raises:
+        ConfigError: episodes or frames differ and `reset` is false.
+    """
+    if reset or not stored.dataset:
+        return
+    changed = {
+        key: (value, fingerprint.get(key)) for key, value in stored.dataset.items() if fingerprint.get(key) != value
+    }
+    if changed:
+        listed = "; ".join(f"{key} was {_short(old)}, is {_short(new)}" for key, (old, new) in changed.items())
+        raise ConfigError(
+            f"the dataset is not the one that this run was trained on: {listed}",
+            "`--reset_data_order=true` accepts it and starts a new epoch",
+        )
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."

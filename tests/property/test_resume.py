@@ -1,0 +1,185 @@
+"""A run that was stopped and resumed is the same run: every file of its last checkpoint is bit for bit the same.
+
+Exact on one machine and one torch build: the same kernels run in the same order on one thread.
+"""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mimetic.config.codec import decode
+from mimetic.config.parse import parse
+from mimetic.errors import ConfigError
+from mimetic.train.config import TrainConfig
+from mimetic.train.resume import find_checkpoint
+from mimetic.train.run import train
+
+TINY = [
+    "--policy.type=act",
+    "--policy.device=cpu",
+    "--policy.push_to_hub=false",
+    "--policy.dim_model=16",
+    "--policy.n_heads=2",
+    "--policy.dim_feedforward=32",
+    "--policy.n_encoder_layers=1",
+    "--policy.n_decoder_layers=1",
+    "--policy.n_vae_encoder_layers=1",
+    "--policy.latent_dim=4",
+    "--policy.chunk_size=8",
+    "--policy.n_action_steps=8",
+]
+SCHEDULE = [
+    "--use_policy_training_preset=false",
+    "--optimizer.type=adamw",
+    "--optimizer.lr=1e-3",
+    "--optimizer.grad_clip_norm=1.0",
+    "--scheduler.type=cosine_decay_with_warmup",
+    "--scheduler.num_warmup_steps=4",
+    "--scheduler.num_decay_steps=20",
+    "--scheduler.peak_lr=1e-3",
+    "--scheduler.decay_lr=1e-4",
+]
+
+
+def settings(fixtures, *flags):
+    base = [
+        "--dataset.repo_id=local/tiny_vec",
+        f"--dataset.root={fixtures / 'training' / 'dataset_tiny_vec'}",
+        "--batch_size=20",  # 45 frames: two epochs end within the run, each with a partial batch
+        "--steps=6",
+        "--save_freq=1",
+        "--log_freq=1",
+    ]
+    return parse(TrainConfig, [*base, *TINY, *flags], prog="mimetic train").value
+
+
+def run_to_end(config, folder):
+    train(replace(config, output_dir=folder))
+    return folder / "checkpoints" / "000006"
+
+
+def stopped_after(step, folder, target):
+    """What a run looks like that was killed right after saving `step`."""
+    (target / "checkpoints").mkdir(parents=True)
+    for source in (folder / "checkpoints").iterdir():
+        if source.name.isdigit() and int(source.name) <= step:
+            shutil.copytree(source, target / "checkpoints" / source.name)
+    (target / "checkpoints" / "last").symlink_to(f"{step:06d}")
+    return target
+
+
+def resume(folder, *, output_dir):
+    checkpoint = find_checkpoint(folder)
+    stored = decode(TrainConfig, checkpoint.settings(), where="checkpoint")
+    train(replace(stored, resume=True, checkpoint_path=checkpoint.folder, output_dir=output_dir), origins={})
+
+
+def files_of(folder: Path):
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+CASES = {
+    "dropout and VAE, no workers": ["--num_workers=0"],
+    "dropout and VAE, two workers": ["--num_workers=2"],
+    "schedule": ["--num_workers=0", *SCHEDULE],
+    "two micro-batches an update": ["--num_workers=0", "--accelerator.gradient_accumulation.steps=2", *SCHEDULE],
+    "four micro-batches an update": ["--num_workers=2", "--accelerator.gradient_accumulation.steps=4"],
+    "bfloat16": ["--num_workers=0", "--accelerator.mixed_precision=bf16"],
+    "held-out loss between the steps": ["--num_workers=0", "--dataset.eval_split=0.3", "--eval_steps=2"],
+}
+
+
+@pytest.mark.parametrize("flags", CASES.values(), ids=CASES.keys())
+def test_resume_at_any_step_gives_the_same_files(fixtures, tmp_path, flags):
+    config = settings(fixtures, *flags)
+    whole = run_to_end(config, tmp_path / "whole")
+    expected = files_of(whole)
+    for step in range(1, 6):
+        # The output folder's name stands in the saved settings, so the resumed run takes the same path.
+        backup = tmp_path / f"backup-{step}"
+        stopped = stopped_after(step, tmp_path / "whole", tmp_path / f"stopped-{step}")
+        (tmp_path / "whole").rename(backup)
+        stopped.rename(tmp_path / "whole")
+        resume(tmp_path / "whole", output_dir=tmp_path / "whole")
+        found = files_of(whole)
+        assert found.keys() == expected.keys()
+        assert [name for name in expected if found[name] != expected[name]] == []
+        shutil.rmtree(tmp_path / "whole")
+        backup.rename(tmp_path / "whole")
+
+
+def test_workers_do_not_change_the_result(fixtures, tmp_path):
+    weights = []
+    for workers in (0, 1, 3):
+        folder = run_to_end(settings(fixtures, f"--num_workers={workers}"), tmp_path / str(workers))
+        weights.append((folder / "pretrained_model" / "model.safetensors").read_bytes())
+    assert weights[0] == weights[1] == weights[2]
+
+
+def test_the_last_partial_accumulation_is_applied_with_its_own_divisor(fixtures, tmp_path, caplog):
+    # Five micro-batches in groups of four: the remainder of one must be a full-size update of that one batch.
+    flags = ["--num_workers=0", "--policy.dropout=0", "--policy.use_vae=false", *SCHEDULE]
+    config = replace(settings(fixtures, "--accelerator.gradient_accumulation.steps=4", *flags), steps=5)
+    with caplog.at_level("INFO", logger="mimetic"):
+        train(replace(config, output_dir=tmp_path / "run"))
+    assert "The last update has 1 of 4 micro-batches" in caplog.text
+    groups = json.loads((tmp_path / "run/checkpoints/000005/training_state/optimizer_param_groups.json").read_text())
+    from safetensors.torch import load_file
+
+    state = load_file(tmp_path / "run/checkpoints/000005/training_state/optimizer_state.safetensors")
+    assert state["state/0/step"].item() == 2
+    assert not (tmp_path / "run/checkpoints/000005/training_state/accumulated_gradients.safetensors").exists()
+    assert groups
+
+
+def test_other_data_are_refused_on_resume(fixtures, tmp_path):
+    config = settings(fixtures, "--num_workers=0")
+    run_to_end(config, tmp_path / "run")
+    checkpoint = find_checkpoint(tmp_path / "run" / "checkpoints" / "000003")
+    stored = decode(TrainConfig, checkpoint.settings(), where="checkpoint")
+    changed = replace(
+        stored,
+        dataset=replace(stored.dataset, episodes=[0, 1]),
+        resume=True,
+        checkpoint_path=checkpoint.folder,
+        output_dir=tmp_path / "run",
+    )
+    with pytest.raises(ConfigError) as caught:
+        train(changed)
+    assert "train_episodes was [0, 1, 2, 3], is [0, 1]" in caught.value.message
+    assert "--reset_data_order=true" in caught.value.hint
+    train(replace(changed, reset_data_order=True))
+
+
+@pytest.mark.parametrize(
+    "flag", ["optimizer.lr", "scheduler.peak_lr", "policy.optimizer_lr", "seed", "accelerator.mixed_precision"]
+)
+def test_flags_that_a_resumed_run_cannot_honour_are_refused(fixtures, tmp_path, flag):
+    config = settings(fixtures, "--num_workers=0")
+    run_to_end(config, tmp_path / "run")
+    checkpoint = find_checkpoint(tmp_path / "run")
+    resumed = replace(config, resume=True, checkpoint_path=checkpoint.folder, output_dir=tmp_path / "run")
+    with pytest.raises(ConfigError, match=f"--{flag}"):
+        train(resumed, origins={flag: "flag"})
+
+
+def test_resuming_from_an_earlier_step_keeps_the_later_checkpoints_aside(fixtures, tmp_path):
+    config = settings(fixtures, "--num_workers=0")
+    run_to_end(config, tmp_path / "run")
+    resume(tmp_path / "run" / "checkpoints" / "000002", output_dir=tmp_path / "run")
+    names = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+    assert [name for name in names if name.isdigit()] == [f"{step:06d}" for step in range(1, 7)]
+    assert "000003.superseded-1" in names
+
+
+def test_a_finished_run_says_so_and_changes_nothing(fixtures, tmp_path, caplog):
+    config = settings(fixtures, "--num_workers=0")
+    whole = run_to_end(config, tmp_path / "run")
+    before = files_of(tmp_path / "run")
+    with caplog.at_level("INFO", logger="mimetic"):
+        resume(whole, output_dir=tmp_path / "run")
+    assert "at its last step already" in caplog.text
+    assert files_of(tmp_path / "run") == before
