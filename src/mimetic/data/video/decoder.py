@@ -1,0 +1,190 @@
+"""One open video file: decodes the frames that are asked for, converts only those (PyAV, FFmpeg inside the wheel)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+from mimetic.data.video.convert import Converter
+from mimetic.data.video.index import RESTORE_HINT, FrameIndex, build_index, open_container
+from mimetic.errors import VideoError
+
+Picture = NDArray[np.uint8] | NDArray[np.uint16]
+_NOWHERE = -1  # no frame can be had without seeking
+_BEGINNING = -1  # place before the first keyframe
+_SEEKS_BACK = 2
+
+
+class Decoder(Protocol):
+    """What a video backend offers for one file; used by one thread at a time."""
+
+    path: Path
+    index: FrameIndex
+    height: int
+    width: int
+
+    @property
+    def next_frame(self) -> int:
+        """Frame that comes out next without seeking; negative when unknown."""
+        ...
+
+    def read(self, frames: Sequence[int], targets: Sequence[Picture], *, is_depth: bool) -> None:
+        """Write the given frames (ascending, no repeats) into arrays: (3, H, W) uint8, or (H, W) uint16 depth codes."""
+        ...
+
+    def close(self) -> None:
+        """Release the file."""
+        ...
+
+
+class PyavDecoder:
+    """Decodes single frames and runs of frames of one file, in one thread.
+
+    Args:
+        path: video file.
+        index: its frame index, if another decoder of the same file has built it.
+
+    Raises:
+        VideoError: the file is missing or is not a video.
+    """
+
+    def __init__(self, path: Path, index: FrameIndex | None = None) -> None:
+        self.path = path
+        self._container, self._stream = open_container(path)
+        self._next = 0
+        self._expected = 0  # frame that should come out next if nothing is lost
+        self._is_damaged = False
+        if index is None:
+            try:
+                index = build_index(path, self._container, self._stream)
+            except VideoError:
+                self.close()
+                raise
+            if not index.is_from_header:
+                self._next = _NOWHERE
+        self.index = index
+        self.height = int(self._stream.codec_context.height)
+        self.width = int(self._stream.codec_context.width)
+        self._converter = Converter()
+        self._pictures: Iterator[Any] = self._container.decode(self._stream)
+
+    @property
+    def next_frame(self) -> int:
+        """Frame that comes out next without seeking; negative when unknown."""
+        return self._next
+
+    def read(self, frames: Sequence[int], targets: Sequence[Picture], *, is_depth: bool) -> None:
+        """Decode frames into arrays.
+
+        Args:
+            frames: frame numbers, ascending, without repeats, all inside the file.
+            targets: one array a frame: (3, H, W) uint8 for colour, (H, W) uint16 for depth.
+            is_depth: write 12-bit depth codes.
+
+        Raises:
+            VideoError: a frame cannot be decoded or has another size; file and frame are named.
+        """
+        for frame, target in zip(frames, targets, strict=True):
+            picture = self._decode(frame)
+            if (picture.height, picture.width) != target.shape[-2:]:
+                raise VideoError(
+                    f"frame {frame} of `{self.path}` is {picture.width}x{picture.height} pixels, "
+                    f"{target.shape[-1]}x{target.shape[-2]} was expected",
+                    RESTORE_HINT,
+                )
+            if is_depth:
+                self._converter.depth(picture, target)  # type: ignore[arg-type]
+            else:
+                self._converter.rgb(picture, target)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """Release the file."""
+        self._container.close()
+
+    def _decode(self, frame: int) -> Any:
+        """The decoded picture of one frame: from where the decoder stands, else from the keyframe before it."""
+        place = self.index.keyframe_before(frame)
+        if not 0 <= self._next <= frame or self.index.keyframes[place] > self._next:
+            self._seek(frame, place)
+        # A container may land behind the keyframe that was meant (it searches by decoding time): walk back a little.
+        for earlier in range(place - 1, place - 1 - _SEEKS_BACK, -1):
+            picture = self._advance(frame)
+            if picture is not None:
+                return picture
+            self._seek(frame, max(earlier, _BEGINNING))
+        picture = self._advance(frame)
+        if picture is None:
+            self._next = _NOWHERE
+            raise VideoError(
+                f"frame {frame} of `{self.path}` cannot be decoded: the decoder leaves it out", RESTORE_HINT
+            )
+        return picture
+
+    def _advance(self, frame: int) -> Any | None:
+        """Decode up to `frame`; None when the decoder came out behind it."""
+        while True:
+            try:
+                picture = next(self._pictures, None)
+            except av.FFmpegError as error:
+                self._next = _NOWHERE
+                raise VideoError(
+                    f"frame {frame} of `{self.path}` cannot be decoded: {error.strerror}", RESTORE_HINT
+                ) from error
+            if picture is None:
+                self._next = _NOWHERE
+                raise VideoError(f"`{self.path}` ends before its frame {frame} could be decoded", RESTORE_HINT)
+            number = self.index.number(picture.pts)
+            if number is None:
+                self._mistrust(picture, frame)
+                return self._decode(frame)
+            self._note_damage(picture, number)
+            self._next = number + 1
+            if number == frame:
+                if self._is_damaged:
+                    raise VideoError(
+                        f"frame {frame} of `{self.path}` is damaged, or a frame that it is built on", RESTORE_HINT
+                    )
+                return picture
+            if number > frame:
+                return None
+
+    def _note_damage(self, picture: Any, number: int) -> None:
+        """Remember damage until the next keyframe: decoders conceal it, and build the frames that follow on it."""
+        if picture.key_frame:
+            self._is_damaged = bool(picture.is_corrupt)
+        else:
+            self._is_damaged |= bool(picture.is_corrupt) or number > self._expected
+        self._expected = number + 1
+
+    def _mistrust(self, picture: Any, frame: int) -> None:
+        """A picture came out at a time that the header does not list: list the packets instead, once."""
+        if not self.index.is_from_header:
+            raise VideoError(
+                f"frame {frame} of `{self.path}`: the decoder gave a picture at tick {picture.pts}, "
+                "which no packet of the file announces",
+                RESTORE_HINT,
+            )
+        self._container.seek(0, stream=self._stream)
+        self.index = build_index(self.path, self._container, self._stream, walk=True)
+        self._next = _NOWHERE
+        if frame >= len(self.index):
+            raise VideoError(f"`{self.path}` has {len(self.index)} frames, frame {frame} was asked", RESTORE_HINT)
+
+    def _seek(self, frame: int, place: int) -> None:
+        """Go to a keyframe by its place in the index, or to the beginning of the file."""
+        tick = int(self.index.pts[self.index.keyframes[place]]) if place >= 0 else self.index.start
+        try:
+            self._container.seek(tick, stream=self._stream, backward=True)
+        except av.FFmpegError as error:
+            raise VideoError(
+                f"frame {frame} of `{self.path}` cannot be reached: {error.strerror}", RESTORE_HINT
+            ) from error
+        self._pictures = self._container.decode(self._stream)
+        self._next = _NOWHERE
+        self._expected = int(self.index.keyframes[max(place, 0)])
+        self._is_damaged = False
