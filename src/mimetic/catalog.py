@@ -1,7 +1,8 @@
 """Tables of names: name -> "module:object", read without importing anything.
 
 Each room that offers alternatives (policies, optimisers, processing steps, ...) holds one `Catalog`.
-Third parties join by a package entry point in the group `mimetic.<kind>`, which is looked at only when a name is not built in.
+Third parties join by a package entry point in the group `mimetic.<kind>`, which is looked at only when a name is
+not built in.
 """
 
 from __future__ import annotations

@@ -1,0 +1,116 @@
+"""Parquet columns as contiguous numpy arrays, in every dialect that datasets are written in (spec/dataset.md 4).
+
+Vectors come as fixed-size lists, variable lists or an extension type over nested lists, with or without the
+`huggingface` schema metadata; scalars as scalars or as lists of one. All give the same array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mimetic.data.features import FLOATS, DatasetFeature
+from mimetic.errors import DatasetFormatError
+
+
+class Truncated(DatasetFormatError):
+    """A Parquet file without a usable footer: its writer was stopped, or the file is cut."""
+
+
+def read_footer(path: Path) -> Any:
+    """Read the metadata of a Parquet file.
+
+    Raises:
+        Truncated: the footer is missing or damaged.
+        DatasetFormatError: the file cannot be opened at all.
+    """
+    try:
+        return pq.read_metadata(path)
+    except pa.ArrowInvalid as error:
+        reason = "is empty" if path.stat().st_size == 0 else "has no readable Parquet footer"
+        raise Truncated(f"`{path}` {reason}: the program that wrote it was stopped, or the file is cut") from error
+    except (OSError, pa.ArrowException) as error:
+        raise DatasetFormatError(f"`{path}` cannot be opened: {error}") from error
+
+
+def read_table(path: Path, columns: Sequence[str] | None = None, metadata: Any = None) -> Any:
+    """Read columns of a Parquet file as an Arrow table.
+
+    Raises:
+        DatasetFormatError: the file is missing or damaged.
+    """
+    try:
+        with pq.ParquetFile(path, metadata=metadata) as file:
+            return file.read(columns=list(columns) if columns is not None else None)
+    except FileNotFoundError as error:
+        raise DatasetFormatError(f"`{path}` is missing") from error
+    except (OSError, pa.ArrowException) as error:
+        raise DatasetFormatError(f"`{path}` is damaged: {error}", "restore this file from a copy") from error
+
+
+def storage_dtype(feature: DatasetFeature) -> np.dtype[Any]:
+    """Type of a numeric feature in memory: float32 for floats, int64 for integers, bool for bool."""
+    if feature.dtype == "bool":
+        return np.dtype(np.bool_)
+    return np.dtype(np.float32) if feature.dtype in FLOATS else np.dtype(np.int64)
+
+
+def fill_from_column(out: np.ndarray[Any, Any], column: Any, *, name: str, where: str) -> None:
+    """Convert one Arrow column into a preallocated array.
+
+    Args:
+        out: (rows, ...) of the type that is wanted; C-contiguous.
+        column: Arrow chunked array of the same number of rows.
+        name: name of the feature, for messages.
+        where: name of the file, for messages.
+
+    Raises:
+        DatasetFormatError: the values have another width than declared, are missing, or are not numbers.
+    """
+    width = int(np.prod(out.shape[1:], dtype=np.int64))
+    start = 0
+    for chunk in column.chunks:
+        rows = len(chunk)
+        values = _flatten(chunk, name=name, where=where)
+        if len(values) != rows * width:
+            raise DatasetFormatError(
+                f"`{name}` in `{where}` has {len(values) / max(rows, 1):g} values a row; {width} are declared",
+                f"correct the shape of `{name}` in meta/info.json",
+            )
+        out[start : start + rows] = _numbers(values, out.dtype, name=name, where=where).reshape(rows, *out.shape[1:])
+        start += rows
+
+
+def _flatten(array: Any, *, name: str, where: str) -> Any:
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    while pa.types.is_list(array.type) or pa.types.is_large_list(array.type) or pa.types.is_fixed_size_list(array.type):
+        if array.null_count:
+            raise DatasetFormatError(f"`{name}` in `{where}` has {array.null_count} rows without a value")
+        if not pa.types.is_fixed_size_list(array.type) and len(array) > 1:
+            lengths = np.diff(array.offsets.to_numpy())
+            if (lengths != lengths[0]).any():
+                raise DatasetFormatError(
+                    f"`{name}` in `{where}` has rows of {lengths.min()} to {lengths.max()} values; all must be equal"
+                )
+        array = array.flatten()
+        if isinstance(array, pa.ExtensionArray):
+            array = array.storage
+    return array
+
+
+def _numbers(values: Any, dtype: np.dtype[Any], *, name: str, where: str) -> np.ndarray[Any, Any]:
+    kind = values.type
+    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+        raise DatasetFormatError(f"`{name}` in `{where}` holds {kind} instead of numbers")
+    if values.null_count and dtype.kind != "f":
+        raise DatasetFormatError(f"`{name}` in `{where}` has {values.null_count} missing values")
+    numbers: np.ndarray[Any, Any] = values.to_numpy(zero_copy_only=False)
+    if dtype.kind == "i" and numbers.dtype.kind == "f" and not np.array_equal(numbers, np.trunc(numbers)):
+        raise DatasetFormatError(f"`{name}` in `{where}` holds fractions, but is declared as integer")
+    return numbers

@@ -1,0 +1,120 @@
+"""Snapshots from the hub; the only module that opens a connection, and only when the user's settings allow it."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mimetic.errors import HubError, MimeticError, OfflineError
+from mimetic.hub.locate import RepoType, check_repo_id, is_offline, lerobot_home
+
+logger = logging.getLogger(__name__)
+
+WANTED_VERSION = (3, 0)
+
+
+def download_dataset(repo_id: str, revision: str | None = None) -> Path:
+    """Download a dataset into `$HF_LEROBOT_HOME/hub` and return its folder.
+
+    Args:
+        repo_id: `user/name`.
+        revision: branch, tag or commit; without it the tag that fits v3.0 best, else an older readable one.
+
+    Raises:
+        OfflineError: the network is forbidden or not there.
+        HubError: the hub refuses (no such repository, no access).
+    """
+    _require_network(repo_id)
+    wanted = revision or _best_version(repo_id)
+    logger.info("downloading dataset %s (%s) from the hub", repo_id, wanted or "main")
+    return download_snapshot(repo_id, "dataset", revision=wanted, cache=lerobot_home() / "hub")
+
+
+def download_snapshot(
+    repo_id: str,
+    repo_type: RepoType,
+    *,
+    revision: str | None = None,
+    cache: Path | None = None,
+    allow_patterns: Sequence[str] | None = None,
+) -> Path:
+    """Download a repository and return the folder of its snapshot.
+
+    Args:
+        repo_id: `user/name`.
+        repo_type: "dataset" or "model".
+        revision: branch, tag or commit.
+        cache: folder of the cache; the hub's default without it.
+        allow_patterns: file patterns to fetch; all without it.
+
+    Raises:
+        OfflineError: the network is forbidden or not there.
+        HubError: the hub refuses.
+    """
+    check_repo_id(repo_id)
+    _require_network(repo_id)
+    import huggingface_hub
+
+    try:
+        folder = huggingface_hub.snapshot_download(
+            repo_id,
+            repo_type=repo_type,
+            revision=revision,
+            cache_dir=cache,
+            allow_patterns=list(allow_patterns) if allow_patterns is not None else None,
+        )
+    except Exception as error:  # the edge to a third-party client: its errors differ between releases
+        raise _translated(error, repo_id, repo_type) from error
+    return Path(folder)
+
+
+def _require_network(repo_id: str) -> None:
+    if is_offline():
+        raise OfflineError(
+            f"`{repo_id}` is not on this machine, and HF_HUB_OFFLINE forbids the network",
+            "copy it here and give its folder, or unset HF_HUB_OFFLINE",
+        )
+
+
+def _best_version(repo_id: str) -> str | None:
+    """Tag or branch of the repository that names the newest readable version, or None when it names no version."""
+    import huggingface_hub
+
+    try:
+        refs: Any = huggingface_hub.HfApi().list_repo_refs(check_repo_id(repo_id), repo_type="dataset")
+    except Exception as error:  # see download_snapshot
+        raise _translated(error, repo_id, "dataset") from error
+    names = [str(ref.name) for ref in [*refs.tags, *refs.branches]]
+    return best_version(names)
+
+
+def best_version(names: Sequence[str]) -> str | None:
+    """The tag or branch that fits this reader best: v3.0, else the newest of v3.x, v2.1 and v2.0, else None."""
+    versions = {}
+    for name in names:
+        match = re.fullmatch(r"v?(\d+)\.(\d+)(\.\d+)?", name)
+        if match:
+            versions[(int(match[1]), int(match[2]))] = name
+    if WANTED_VERSION in versions:
+        return versions[WANTED_VERSION]
+    readable = [version for version in versions if (2, 0) <= version < (WANTED_VERSION[0] + 1, 0)]
+    return versions[max(readable)] if readable else None
+
+
+def _translated(error: Exception, repo_id: str, repo_type: str) -> MimeticError:
+    name = type(error).__name__
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if "NotFound" in name or status in (401, 403, 404):
+        return HubError(
+            f"the hub has no {repo_type} `{repo_id}` that you may read ({name})",
+            "check the spelling; a private repository needs a login (`hf auth login`)",
+        )
+    if isinstance(error, OSError) or "Connect" in name or "Timeout" in name or "Offline" in name:
+        return OfflineError(
+            f"`{repo_id}` is not on this machine, and the hub cannot be reached ({name}: {str(error)[:120]})",
+            "copy it here and give its folder, or try again with a connection",
+        )
+    return HubError(f"the hub failed for `{repo_id}` ({name}: {str(error)[:200]})")
