@@ -1,6 +1,7 @@
 """Resuming LeRobot 0.6.1's own checkpoints reaches its own later checkpoints (tests/fixtures/training/README.md).
 
-The README reports a difference of 0.0 for an independent loop on one thread with the same torch; 1e-7 leaves room for another build.
+The README reports a difference of 0.0 for an independent loop on one thread with the same torch and processor; 1e-6 is its limit for
+others. Biases of attention keys are left out: softmax ignores them, so Adam steps on rounding noise there.
 `run_preset` has dropout and VAE noise, so it also shows that the stream of random numbers is the reference's.
 """
 
@@ -24,6 +25,13 @@ LOSSES = {
 }
 
 
+def meaningful(name, tensor):
+    if not name.endswith("in_proj_bias"):
+        return tensor
+    dim = tensor.shape[0] // 3
+    return torch.cat([tensor[:dim], tensor[2 * dim :]])
+
+
 @pytest.mark.parametrize("name", ["run_preset", "run_sched"])
 def test_resume_reaches_the_references_next_checkpoint(fixtures, tmp_path, name, caplog):
     source = fixtures / "training" / name / "checkpoints"
@@ -45,8 +53,10 @@ def test_resume_reaches_the_references_next_checkpoint(fixtures, tmp_path, name,
     ours = load_file(run / "checkpoints" / "000006" / "pretrained_model" / "model.safetensors")
     theirs = load_file(source / "000006" / "pretrained_model" / "model.safetensors")
     assert ours.keys() == theirs.keys()
-    worst = max((ours[key] - value).abs().max().item() for key, value in theirs.items())
-    assert worst <= 1e-7
+    worst = max(
+        (meaningful(key, ours[key]) - meaningful(key, value)).abs().max().item() for key, value in theirs.items()
+    )
+    assert worst <= 1e-6
     for step, (loss, norm) in LOSSES[name].items():
         line = re.search(rf"step:{step} .*?loss:(\S+) grdn:(\S+)", caplog.text)
         assert line, caplog.text

@@ -50,9 +50,13 @@ class PolicyConfig:
         """Problems of this config, one sentence each; subclasses add theirs."""
         return []
 
+    def input_problems(self, available: Mapping[str, PolicyFeature]) -> list[str]:
+        """Why this policy, whose inputs are fixed, cannot be fed with what a dataset or robot offers."""
+        return []
+
     @property
     def observation_delta_indices(self) -> list[int] | None:
-        """Frame offsets of observations relative to the current frame; None: the current frame only, without a time axis."""
+        """Frame offsets of observations; None: the current frame only, without a time axis."""
         return None
 
     @property

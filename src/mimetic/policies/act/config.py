@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from mimetic.features import NormalizationMode
+from mimetic.features import FeatureType, NormalizationMode, PolicyFeature
 from mimetic.fields import setting
 from mimetic.optim.config import AdamWConfig
 from mimetic.policies.config import PolicyConfig
+
+_BACKBONES = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
+_NOT_DILATABLE = ("resnet18", "resnet34")
 
 
 def _mean_std() -> dict[str, NormalizationMode]:
@@ -31,7 +34,7 @@ class ACTConfig(PolicyConfig):
     normalization_mapping: dict[str, NormalizationMode] = setting(
         factory=_mean_std, help="Normalisation mode by feature type; a type that is absent is not normalised"
     )
-    vision_backbone: str = setting("resnet18", "ResNet that encodes the cameras", choices=("resnet18", "resnet34"))
+    vision_backbone: str = setting("resnet18", "ResNet that encodes the cameras", choices=_BACKBONES)
     pretrained_backbone_weights: str | None = setting(
         "ResNet18_Weights.IMAGENET1K_V1",
         "ImageNet weights of the backbone when a new policy is made; null starts it at random",
@@ -69,7 +72,8 @@ class ACTConfig(PolicyConfig):
             )
         if self.n_action_steps > self.chunk_size:
             problems.append(
-                f"`--policy.n_action_steps={self.n_action_steps}` is larger than `--policy.chunk_size={self.chunk_size}`"
+                f"`--policy.n_action_steps={self.n_action_steps}` is larger than "
+                f"`--policy.chunk_size={self.chunk_size}`"
             )
         if self.temporal_ensemble_coeff is not None and self.n_action_steps != 1:
             problems.append(
@@ -79,11 +83,14 @@ class ACTConfig(PolicyConfig):
             problems.append(
                 f"`--policy.dim_model={self.dim_model}` is not a multiple of `--policy.n_heads={self.n_heads}`"
             )
+        if self.image_features and self.dim_model % 4:
+            problems.append(f"`--policy.dim_model={self.dim_model}` is not a multiple of 4, which cameras need")
         if self.feedforward_activation == "glu":
             problems.append(
-                "`--policy.feedforward_activation=glu` halves the width and cannot work with ACT's layers; use relu or gelu"
+                "`--policy.feedforward_activation=glu` halves the width and cannot work with ACT's layers; "
+                "use relu or gelu"
             )
-        if self.replace_final_stride_with_dilation:
+        if self.replace_final_stride_with_dilation and self.vision_backbone in _NOT_DILATABLE:
             problems.append(
                 f"`--policy.replace_final_stride_with_dilation=true` does not work with `{self.vision_backbone}`"
             )
@@ -92,6 +99,21 @@ class ACTConfig(PolicyConfig):
                 problems.append(f"`--policy.{name}={getattr(self, name)}` must be at least 1")
         if self.input_features and not self.image_features and self.env_state_feature is None:
             problems.append("ACT needs at least one camera or `observation.environment_state` among its inputs")
+        return problems
+
+    def input_problems(self, available: Mapping[str, PolicyFeature]) -> list[str]:
+        """Inputs that are not offered or have another shape: ACT needs each exactly as it was built for."""
+        problems = []
+        for key, feature in (self.input_features or {}).items():
+            if feature.type not in (FeatureType.VISUAL, FeatureType.ENV) and feature is not self.robot_state_feature:
+                continue
+            offered = available.get(key)
+            if offered is None:
+                problems.append(f"the policy reads `{key}`, which the dataset does not have")
+            elif tuple(offered.shape) != tuple(feature.shape):
+                problems.append(
+                    f"`{key}` has shape {tuple(offered.shape)} in the dataset and {tuple(feature.shape)} in the policy"
+                )
         return problems
 
     @property

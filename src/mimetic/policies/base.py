@@ -1,0 +1,134 @@
+"""What every policy can do: four verbs on a batch, and its parameter groups.
+
+A batch is a flat dict of tensors with LeRobot's keys, already preprocessed (normalised, on the policy's device).
+Shape letters: B batch, K action chunk, A action dim.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mimetic.errors import ShapeError
+from mimetic.policies.config import PolicyConfig
+
+Batch = Mapping[str, Any]
+
+
+class Policy(nn.Module):
+    """A trainable, runnable policy.
+
+    Args:
+        config: the policy's settings, with its input and output features filled in.
+    """
+
+    unused_parameters: frozenset[str] = frozenset()
+    """Names of trainable parameters that training leaves without a gradient."""
+
+    def __init__(self, config: PolicyConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.parameters()).device
+
+    def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Same as `loss`; wrappers for distributed training call this."""
+        return self.loss(batch)
+
+    @abstractmethod
+    def loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Training loss of a batch.
+
+        Args:
+            batch: observations, `action` (B, K, A) and `action_is_pad` (B, K) bool.
+
+        Returns:
+            Scalar loss, and its named parts as detached scalars for the log; nothing is read back from the device.
+
+        Raises:
+            ShapeError: an input is missing or has another shape than the policy was built for.
+        """
+
+    @abstractmethod
+    def predict_chunk(self, batch: Batch) -> Tensor:
+        """Predict one action chunk in evaluation mode, without gradients.
+
+        Args:
+            batch: observations.
+
+        Returns:
+            Normalised actions (B, K, A); index 0 is the current tick.
+
+        Raises:
+            ShapeError: an input is missing or has another shape than the policy was built for.
+        """
+
+    @abstractmethod
+    def select_action(self, batch: Batch) -> Tensor:
+        """The next action, from the queue or from a new prediction.
+
+        Args:
+            batch: observations.
+
+        Returns:
+            Normalised action (B, A).
+
+        Raises:
+            ShapeError: an input is missing or has another shape than the policy was built for.
+        """
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Forget the episode: empty queues and averages."""
+
+    @abstractmethod
+    def optim_groups(self) -> list[dict[str, Any]]:
+        """Parameter groups of the policy's training preset, as torch optimisers take them.
+
+        The order of groups and parameters numbers the optimiser's state in checkpoints and must never change.
+        """
+
+
+def take_input(batch: Batch, key: str, shape: tuple[int, ...]) -> Tensor:
+    """One floating-point input of a batch, checked against the shape that a policy expects.
+
+    Args:
+        batch: the batch.
+        key: feature name.
+        shape: shape of one sample, without the batch dimension.
+
+    Returns:
+        (B, *shape).
+
+    Raises:
+        ShapeError: the input is missing, not floating-point, or has another shape.
+    """
+    value = batch.get(key)
+    if not isinstance(value, Tensor):
+        tensors = [f"`{name}`" for name in sorted(k for k, item in batch.items() if isinstance(item, Tensor))]
+        raise ShapeError(
+            f"the batch has no `{key}`, which the policy reads; it has {', '.join(tensors) or 'none'}",
+            "give the policy the inputs it was built for, or rename them with `--rename_map`",
+        )
+    if tuple(value.shape[1:]) != shape:
+        raise ShapeError(
+            f"`{key}` has shape {tuple(value.shape)}, and the policy was built for (batch, {_listed(shape)})",
+            "use data with the shapes of the policy's config.json, or train a policy for this shape",
+        )
+    if not value.is_floating_point():
+        raise ShapeError(
+            f"`{key}` has dtype {value.dtype}, and the policy reads normalised floating-point values",
+            "run the policy's preprocessor on the batch first",
+        )
+    return value
+
+
+def _listed(shape: tuple[int, ...]) -> str:
+    return ", ".join(str(n) for n in shape)
