@@ -14,12 +14,21 @@ _PUBLIC = {
     "open_dataset": "mimetic.data.reader:open_dataset",
     "load_policy": "mimetic.policies.checkpoint:load_pretrained",
     "make_policy": "mimetic.policies.build:make_policy",
-    "train": "mimetic.train.run:train",
+    "train_policy": "mimetic.train.run:train",
     "TrainConfig": "mimetic.train.config:TrainConfig",
     "evaluate_open_loop": "mimetic.evaluate.open_loop:evaluate_open_loop",
 }
 
-__all__ = ["__version__", *_PUBLIC]
+__all__ = [  # a test compares it with _PUBLIC and with docs/reference/python.md
+    "MimeticError",
+    "TrainConfig",
+    "__version__",
+    "evaluate_open_loop",
+    "load_policy",
+    "make_policy",
+    "open_dataset",
+    "train_policy",
+]
 
 if TYPE_CHECKING:
     from mimetic.data.reader import open_dataset
@@ -28,7 +37,7 @@ if TYPE_CHECKING:
     from mimetic.policies.build import make_policy
     from mimetic.policies.checkpoint import load_pretrained as load_policy
     from mimetic.train.config import TrainConfig
-    from mimetic.train.run import train
+    from mimetic.train.run import train as train_policy
 
 
 def __getattr__(name: str) -> Any:

@@ -55,12 +55,12 @@ class Catalog(Mapping[str, Entry]):
         if entry is None:
             raise ConfigError(
                 f"unknown {self.kind} `{name}`",
-                closest_hint(name, self.available()) or f"available: {', '.join(self.available())}",
+                closest_hint(name, self.available()) or self._listing(),
             )
         if not entry.is_available:
             raise ConfigError(
                 f"{self.kind} `{name}` is known from LeRobot but not part of mimetic yet",
-                f"available: {', '.join(self.available())}",
+                self._listing(),
             )
         return entry
 
@@ -76,6 +76,10 @@ class Catalog(Mapping[str, Entry]):
     def available(self) -> list[str]:
         """Names that this release implements."""
         return [name for name, entry in self._entries.items() if entry.is_available]
+
+    def _listing(self) -> str:
+        names = self.available()
+        return f"available: {', '.join(names)}" if names else "none is available yet"
 
     def load(self, name: str) -> Any:
         """Import and return the implementation behind `name`.

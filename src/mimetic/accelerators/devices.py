@@ -69,11 +69,7 @@ def choose_device(wanted: str | None) -> tuple[torch.device, str]:
     if wanted is None:
         for kind in KINDS:
             if kind.is_available():
-                reason = (
-                    "no accelerator found, training on the processor is slow"
-                    if kind.name == "cpu"
-                    else "the first available of cuda, mps, xpu, cpu"
-                )
+                reason = "no accelerator found" if kind.name == "cpu" else "the first available of cuda, mps, xpu, cpu"
                 return torch.device(kind.name), reason
     assert wanted is not None
     name, _, index = wanted.partition(":")

@@ -31,11 +31,22 @@ class EvalConfig:
     dataset: DatasetConfig | None = setting(
         None, "Recorded episodes to compare with, instead of an environment", layer="mimetic"
     )
+    tolerance_s: float = setting(
+        1e-4, "How far a frame's time may be from its place on the frame grid", unit="s", layer="mimetic"
+    )
     batch_size: int = setting(32, "Observations a forward pass", unit="samples", layer="mimetic")
     stride: int = setting(
         0, "Frames between two predictions; 0 takes the policy's n_action_steps", unit="frames", layer="mimetic"
     )
-    max_frames: int = setting(0, "Predictions at most, spread evenly; 0 takes all", layer="mimetic")
+    max_frames: int = setting(0, "Predictions at most, spread evenly; 0 takes all", unit="predictions", layer="mimetic")
+    ablate: str = setting(
+        "none",
+        "Repeat the evaluation without an input: blind replaces every camera by its mean colour, which shows whether "
+        "the policy looks at its cameras",
+        choices=("none", "blind"),
+        layer="mimetic",
+    )
+    json: bool = setting(False, "Print all numbers as JSON instead of a table", layer="mimetic")
     report: bool = setting(True, "Write the HTML report with plots, not only the numbers", layer="mimetic")
     allow_missing: list[str] = setting(
         factory=list, help="Tensor name patterns of the policy that may be absent from its weights", layer="mimetic"
@@ -55,6 +66,9 @@ class EvalConfig:
             )
         if self.batch_size < 1:
             problems.append(f"`--batch_size={self.batch_size}` must be at least 1")
-        if self.stride < 0:
-            problems.append(f"`--stride={self.stride}` must be 0 or more")
+        if self.tolerance_s <= 0:
+            problems.append(f"`--tolerance_s={self.tolerance_s}` must be above 0")
+        for name in ("stride", "max_frames"):
+            if getattr(self, name) < 0:
+                problems.append(f"`--{name}={getattr(self, name)}` must be 0 or more")
         return problems

@@ -7,9 +7,8 @@ Dividing by half the range instead of doubling first is exact, for a factor of t
 
 Near-constant dimensions. Where std (or high - low) is below `FLOOR * max(1, |value|)`, a formula turns the jitter of a
 locked joint into values of 1e5. Such a dimension is treated as constant: y is what the formula gives for the constant
-itself (0 for MEAN_STD, -1 for ranges) whatever x is, and the inverse gives the constant (mean, or low). Dimensions above
-the floor are untouched. `exact=True` leaves the formulas as they are, with
-`high - low := eps` where it is 0.
+itself (0 for MEAN_STD, -1 for ranges) whatever x is, and the inverse gives the constant (mean, or low). Dimensions
+above the floor are untouched. `exact=True` leaves the formulas as they are, with `high - low := eps` where it is 0.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ class TrainingData:
         heldout: held-out episodes without augmentation; None without `--dataset.eval_split`.
         sampler: shuffled order of the training samples.
         num_episodes: training episodes.
+        padded_share: share of the action steps beyond the end of their episode; they do not count in the loss.
         fingerprint: what the sampler draws from, compared on resume.
     """
 
@@ -38,6 +39,7 @@ class TrainingData:
     heldout: Dataset | None
     sampler: EpisodeSampler
     num_episodes: int
+    padded_share: float
     fingerprint: dict[str, Any]
 
 
@@ -107,7 +109,25 @@ def open_training_data(config: TrainConfig, policy: PolicyConfig) -> TrainingDat
         "train_episodes": sorted(train_episodes),
         "samples": len(sampler),
     }
-    return TrainingData(resolved, train, heldout, sampler, len(train_episodes), fingerprint)
+    offsets_of_action = policy.action_delta_indices or [0]
+    share = padded_share((ends - starts).tolist(), len(offsets_of_action), policy.drop_n_last_frames)
+    return TrainingData(resolved, train, heldout, sampler, len(train_episodes), share, fingerprint)
+
+
+def padded_share(lengths: Sequence[int], chunk_size: int, drop_n_last_frames: int = 0) -> float:
+    """Share of the action steps in all samples that lie beyond the end of their episode, in [0, 1].
+
+    Args:
+        lengths: frames of each episode.
+        chunk_size: actions a sample.
+        drop_n_last_frames: frames at the end of each episode that are no samples.
+    """
+    padded = samples = 0
+    for length in lengths:
+        for left in range(drop_n_last_frames + 1, min(length, chunk_size) + 1):
+            padded += max(0, chunk_size - left)
+        samples += max(0, length - drop_n_last_frames)
+    return padded / (samples * chunk_size) if samples else 0.0
 
 
 def _check_videos(dataset: Dataset) -> None:

@@ -267,6 +267,10 @@ def _banner(run: _Run) -> None:
     logger.info("dataset.num_frames=%d (%s)", len(data.train), big_number(len(data.train)))
     logger.info("dataset.num_episodes=%d", data.num_episodes)
     logger.info("Effective batch size: %s = %d", effective, config.batch_size * accumulation)
+    if data.padded_share > 0:
+        logger.info(
+            "padded action steps: %.1f %% (beyond the end of their episode, not in the loss)", 100 * data.padded_share
+        )
     logger.info("num_learnable_params=%d (%s)", trainable, big_number(trainable))
     logger.info("num_total_params=%d (%s)", total, big_number(total))
     logger.info(

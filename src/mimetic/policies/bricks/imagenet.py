@@ -8,9 +8,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import pickle
 import tempfile
 from pathlib import Path
+from pickle import UnpicklingError
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -51,7 +51,7 @@ def load_imagenet_weights(backbone: ResNet, architecture: str, weights: str) -> 
     path = find_weights(architecture, weights)
     try:
         stored: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+    except (UnpicklingError, RuntimeError, EOFError) as error:
         raise ConfigError(f"{path} cannot be read as a file of weights: {error}", _way_out(path)) from error
     kept = {k: v for k, v in stored.items() if not k.startswith("fc.") and not k.endswith("num_batches_tracked")}
     try:

@@ -1,0 +1,52 @@
+# mimetic: each target sets up what it needs by itself, in .venv, and skips that when nothing changed.
+# Needs: Python 3.11 to 3.13 with venv, make, and the package registry that pip is set up for.
+#
+# Variables: PYTHON (interpreter), TORCH (version of torch), VENV (.venv), WORKERS (test processes), ARGS (for pytest).
+
+VENV ?= .venv
+WORKERS ?= 2
+ARGS ?=
+export VENV PYTHON TORCH
+
+BIN = $(VENV)/bin
+setup = @scripts/setup.sh
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check docs format bench clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+demo: ## train a small policy on a real recording, evaluate it, show the report
+	$(setup) report
+	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo.sh
+
+test: ## run the tests (no network, no GPU, no account)
+	$(setup) check report test
+	$(BIN)/python -m pytest -n $(WORKERS) -rs --ignore=tests/docs $(ARGS)
+
+check: ## lint, formatting, types, generated reference, and every code block of the docs
+	$(setup) check report test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python scripts/reference.py --check
+	$(BIN)/python -m pytest -n $(WORKERS) tests/docs $(ARGS)
+
+docs: ## write the generated pages of docs/reference again
+	$(setup) check report test
+	$(BIN)/python scripts/reference.py
+
+format: ## put the code into the house format
+	$(setup) check report test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: ## measure mimetic (and LeRobot beside it, where MIMETIC_PEER_PYTHON names its Python)
+	$(setup) check report test
+	@for script in $$(grep -l '^"""Claim:' benchmarks/*.py); do \
+	  echo "== $$script"; $(BIN)/python -m "benchmarks.$$(basename "$$script" .py)" || exit 1; done
+
+clean: ## remove the environment and everything that the targets made (not outputs/)
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,170 @@
+"""Runs a policy on recorded observations: the same preprocessing as in training, chunks in dataset units out."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mimetic.catalog import closest
+from mimetic.data.dataset import Dataset
+from mimetic.errors import ConfigError, ShapeError
+from mimetic.evaluate.metrics import Floats, Ints
+from mimetic.names import ACTION, TASK, TASK_INDEX
+from mimetic.policies.checkpoint import Pretrained
+from mimetic.processing.steps.rename_observations import RenameObservations
+
+logger = logging.getLogger(__name__)
+
+LOG_EVERY_S = 30.0
+
+
+def input_names(pretrained: Pretrained, dataset: Dataset) -> dict[str, str]:
+    """Which feature of the dataset feeds which input of the policy.
+
+    Returns:
+        Name in the policy -> name in the dataset.
+
+    Raises:
+        ConfigError: inputs that the dataset does not have; all of them are named.
+        ShapeError: the dataset's action or state has another size than the policy's.
+    """
+    renamed: dict[str, str] = {key: key for key in dataset.features}
+    for step in pretrained.preprocessor.find(RenameObservations):
+        renamed = {step.rename_map.get(name, name): key for name, key in renamed.items()}
+    wanted = pretrained.config.input_features or {}
+    missing = [name for name in wanted if name not in renamed]
+    if missing:
+        near = {
+            name: closest(name, [key for key in dataset.features if key.startswith("observation.")]) for name in missing
+        }
+        example = next(({found[0]: name} for name, found in near.items() if found), None)
+        raise ConfigError(
+            f"the policy reads {_listed(missing)}, and the dataset has no such feature; it has "
+            f"{_listed([key for key in dataset.features if key.startswith('observation.')]) or 'no observation'}",
+            f"rename them: `--rename_map='{str(example).replace(chr(39), chr(34))}'`"
+            if example
+            else "evaluate on a dataset with the features that the policy was trained on",
+        )
+    for name, feature in wanted.items():
+        shape = dataset.features[renamed[name]].shape
+        if not dataset.features[renamed[name]].is_camera and tuple(shape) != tuple(feature.shape):
+            raise ShapeError(
+                f"`{renamed[name]}` of the dataset has shape {tuple(shape)}, "
+                f"and the policy reads {tuple(feature.shape)}",
+                "evaluate on a dataset of the robot that the policy was trained for",
+            )
+    return {name: renamed[name] for name in wanted}
+
+
+def action_size(pretrained: Pretrained, dataset: Dataset) -> int:
+    """Number of joints, the same in policy and dataset.
+
+    Raises:
+        ConfigError: the dataset has no action.
+        ShapeError: the sizes differ.
+    """
+    feature = dataset.features.get(ACTION)
+    if feature is None:
+        raise ConfigError("the dataset has no feature named `action`, so there is nothing to compare with")
+    output = pretrained.config.action_feature
+    if output is not None and tuple(output.shape) != tuple(feature.shape):
+        raise ShapeError(
+            f"`action` of the dataset has shape {tuple(feature.shape)}, and the policy predicts {tuple(output.shape)}",
+            "evaluate on a dataset of the robot that the policy was trained for",
+        )
+    return int(np.prod(feature.shape))
+
+
+def predict_chunks(
+    pretrained: Pretrained,
+    dataset: Dataset,
+    rows: Ints,
+    *,
+    batch_size: int,
+    blank: Mapping[str, Tensor] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Iterator[tuple[Ints, Floats]]:
+    """Predict a chunk at each row.
+
+    Args:
+        pretrained: the policy with its pipelines.
+        dataset: recorded observations, with the policy's observation windows; cameras as uint8.
+        rows: positions in the dataset, (n,).
+        batch_size: observations a forward pass.
+        blank: colour (C, 1, 1) in [0, 1] that replaces each of these cameras.
+        on_progress: called with the number of finished rows and of all rows.
+
+    Yields:
+        Rows (b,) and their chunks (b, K, A), dataset units.
+    """
+    parts = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
+    done, started, logged = 0, time.monotonic(), time.monotonic()
+    # One batch is read ahead, so that decoding and predicting overlap.
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="read-ahead") as pool:
+        waiting = pool.submit(_observations, dataset, parts[0], blank) if parts else None
+        for number, part in enumerate(parts):
+            assert waiting is not None
+            batch = waiting.result()
+            if number + 1 < len(parts):
+                waiting = pool.submit(_observations, dataset, parts[number + 1], blank)
+            yield part, _predict(pretrained, batch)
+            done += len(part)
+            if on_progress is not None:
+                on_progress(done, len(rows))
+            if time.monotonic() - logged > LOG_EVERY_S:
+                logged = time.monotonic()
+                logger.info("predicted %d of %d chunks (%.1f a second)", done, len(rows), done / (logged - started))
+
+
+def _observations(dataset: Dataset, rows: Ints, blank: Mapping[str, Tensor] | None) -> dict[str, Any]:
+    """What the policy may see of the rows: observations and the task, never the recorded action."""
+    batch = {
+        key: value
+        for key, value in dataset.batch(rows).items()
+        if key.startswith("observation.") or key in (TASK, TASK_INDEX)
+    }
+    for key, colour in (blank or {}).items():
+        camera = batch[key]
+        filling = colour if camera.is_floating_point() else (colour * 255.0).round()
+        batch[key] = filling.to(camera.dtype).expand_as(camera)
+    return batch
+
+
+def _predict(pretrained: Pretrained, batch: Mapping[str, Any]) -> Floats:
+    with torch.inference_mode():
+        normalised = pretrained.policy.predict_chunk(pretrained.preprocessor(batch))
+        actions = pretrained.postprocessor.run_action(normalised)
+    if actions.dim() != 3:
+        raise ShapeError(f"the policy predicted {tuple(actions.shape)} where chunks (batch, steps, joints) are needed")
+    chunks: Floats = actions.to("cpu", torch.float64).numpy()
+    return chunks
+
+
+def mean_colours(pretrained: Pretrained, dataset: Dataset, names: Mapping[str, str]) -> dict[str, Tensor]:
+    """Mean colour of each camera that the policy reads, by name in the dataset; mid-grey where it is not known.
+
+    Args:
+        pretrained: the policy.
+        dataset: whose statistics are used.
+        names: name in the policy -> name in the dataset.
+    """
+    colours = {}
+    for name in pretrained.config.image_features:
+        mean = dataset.meta.stats.get(names[name], {}).get("mean")
+        colours[names[name]] = (
+            torch.full((1, 1, 1), 0.5)
+            if mean is None
+            else torch.as_tensor(np.asarray(mean, np.float32)).reshape(-1, 1, 1)
+        )
+    return colours
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
