@@ -308,7 +308,7 @@ def markdown(rows: Sequence[Row]) -> str:
         verdict = {None: "", True: "met", False: "**missed**"}[row.met]
         target = "" if row.target is None else f"{row.target:g}"
         note = "; ".join(part for part in (verdict, row.note) if part)
-        lines.append(f"| {row.claim} | {row.ours} | {row.peer} | {row.gain:.3g} | {target} | {note} |")
+        lines.append(f"| {row.claim} | {row.ours} | {row.peer} | {row.gain:.4g} | {target} | {note} |")
     return "\n".join(lines)
 
 
