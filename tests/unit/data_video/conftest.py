@@ -5,6 +5,7 @@ from fractions import Fraction
 import av
 import numpy as np
 import pytest
+from av.video.reformatter import Interpolation
 
 from mimetic.testing.datasets import coded_image
 
@@ -12,6 +13,7 @@ KINDS = {
     # name: (encoder, options, pixel format)
     "av1": ("libsvtav1", {"g": "2", "crf": "30", "preset": "12"}, "yuv420p"),
     "h264": ("libx264", {"g": "2", "crf": "18", "bf": "0"}, "yuv420p"),
+    "h264_g2": ("libx264", {"g": "2", "crf": "18"}, "yuv420p"),
     "h264_b": ("libx264", {"g": "12", "crf": "18", "bf": "3", "b-adapt": "0"}, "yuv420p"),
     "h264_444": ("libx264", {"g": "4", "crf": "18"}, "yuv444p"),
     "depth": ("libx265", {"g": "2", "x265-params": "lossless=1:log-level=none"}, "gray12le"),
@@ -58,7 +60,12 @@ def plain():
     def decode(path):
         with av.open(str(path)) as container:
             return np.stack(
-                [picture.to_ndarray(format="rgb24").transpose(2, 0, 1) for picture in container.decode(video=0)]
+                [
+                    picture.reformat(format="rgb24", interpolation=Interpolation.BICUBIC)
+                    .to_ndarray()
+                    .transpose(2, 0, 1)
+                    for picture in container.decode(video=0)
+                ]
             )
 
     return decode

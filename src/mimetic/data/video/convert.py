@@ -12,10 +12,13 @@ from typing import Any
 
 import numpy as np
 from av.video.frame import VideoFrame
-from av.video.reformatter import VideoReformatter
+from av.video.reformatter import Interpolation, VideoReformatter
 from numpy.typing import NDArray
 
 DEPTH_FORMAT = "gray12le"
+# What torchcodec, LeRobot's default, gives byte for byte. It matters only where FFmpeg must scale the colour planes,
+# as in pictures of an odd height; PyAV's own default (bilinear) is up to 9 of 255 away there.
+_SCALING = Interpolation.BICUBIC
 _PLANES_OF_GBRP = ((0, 2), (1, 0), (2, 1))  # (channel of RGB, plane of GBR)
 
 
@@ -37,11 +40,11 @@ class Converter:
         """
         key = (picture.format.name, picture.width, picture.height, int(picture.colorspace), int(picture.color_range))
         if planar_is_exact(*key):
-            converted = self._planar.reformat(picture, format="gbrp", threads=1)
+            converted = self._planar.reformat(picture, format="gbrp", interpolation=_SCALING, threads=1)
             for channel, plane in _PLANES_OF_GBRP:
                 target[channel] = _plane(converted.planes[plane], picture.height, picture.width)
         else:
-            converted = self._packed.reformat(picture, format="rgb24", threads=1)
+            converted = self._packed.reformat(picture, format="rgb24", interpolation=_SCALING, threads=1)
             packed = _plane(converted.planes[0], picture.height, picture.width * 3)
             np.copyto(target, packed.reshape(picture.height, picture.width, 3).transpose(2, 0, 1))
 
@@ -74,8 +77,8 @@ def planar_is_exact(name: str, width: int, height: int, colorspace: int, color_r
         plane.update(generator.integers(0, 256, plane.buffer_size, dtype=np.uint8).tobytes())
     picture.colorspace = colorspace
     picture.color_range = color_range
-    converted = VideoReformatter().reformat(picture, format="gbrp", threads=1)
-    packed = VideoReformatter().reformat(picture, format="rgb24", threads=1)
+    converted = VideoReformatter().reformat(picture, format="gbrp", interpolation=_SCALING, threads=1)
+    packed = VideoReformatter().reformat(picture, format="rgb24", interpolation=_SCALING, threads=1)
     wanted = _plane(packed.planes[0], height, width * 3).reshape(height, width, 3)
     return all(
         np.array_equal(_plane(converted.planes[plane], height, width), wanted[..., channel])

@@ -71,6 +71,8 @@ class PyavDecoder:
         self.height = int(self._stream.codec_context.height)
         self.width = int(self._stream.codec_context.width)
         self._converter = Converter()
+        # A decoder that may meet reordered frames (H.264, HEVC) holds pictures back until it has seen the next packets.
+        self._holds_back = bool(self._stream.codec_context.has_b_frames)
         self._pictures: Iterator[Any] = self._container.decode(self._stream)
 
     @property
@@ -89,8 +91,8 @@ class PyavDecoder:
         Raises:
             VideoError: a frame cannot be decoded or has another size; file and frame are named.
         """
-        for frame, target in zip(frames, targets, strict=True):
-            picture = self._decode(frame)
+        for place, (frame, target) in enumerate(zip(frames, targets, strict=True)):
+            picture = self._decode(frame, is_alone=self._is_alone(frame, frames[place + 1 : place + 2]))
             if (picture.height, picture.width) != target.shape[-2:]:
                 raise VideoError(
                     f"frame {frame} of `{self.path}` is {picture.width}x{picture.height} pixels, "
@@ -106,11 +108,27 @@ class PyavDecoder:
         """Release the file."""
         self._container.close()
 
-    def _decode(self, frame: int) -> Any:
-        """The decoded picture of one frame: from where the decoder stands, else from the keyframe before it."""
+    def _is_alone(self, frame: int, later: Sequence[int]) -> bool:
+        """Whether the next frame of the request, if any, is reached by seeking, not by decoding on from `frame`."""
+        return not later or self.index.keyframes[self.index.keyframe_before(later[0])] > frame + 1
+
+    def _decode(self, frame: int, *, is_alone: bool = False) -> Any:
+        """The decoded picture of one frame: from where the decoder stands, else from the keyframe before it.
+
+        After a seek, a frame that is wanted alone is drained from the decoder: it costs no packet behind it. One that
+        the decoder reached by going on may be followed by the next one, so there it keeps going. With B-frames a
+        drained decoder leaves frames out, which could not be told from damage.
+        """
         place = self.index.keyframe_before(frame)
         if not 0 <= self._next <= frame or self.index.keyframes[place] > self._next:
             self._seek(frame, place)
+            if is_alone and self._holds_back and self.index.is_in_order:
+                self._pictures = self._drained(int(self.index.pts[frame]))
+                picture = self._advance(frame)
+                if picture is not None:
+                    self._next = _NOWHERE  # a drained decoder takes no more packets before it has sought
+                    return picture
+                self._seek(frame, place)
         # A container may land behind the keyframe that was meant (it searches by decoding time): walk back a little.
         for earlier in range(place - 1, place - 1 - _SEEKS_BACK, -1):
             picture = self._advance(frame)
@@ -152,6 +170,14 @@ class PyavDecoder:
                 return picture
             if number > frame:
                 return None
+
+    def _drained(self, pts: int) -> Iterator[Any]:
+        """Pictures up to the one shown at `pts`; its packet is the last that the decoder is given."""
+        for packet in self._container.demux(self._stream):
+            yield from packet.decode()
+            if packet.pts == pts:
+                yield from self._stream.decode(None)
+                return
 
     def _note_damage(self, picture: Any, number: int) -> None:
         """Remember damage until the next keyframe: decoders conceal it, and build the frames that follow on it."""

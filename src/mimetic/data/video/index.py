@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ class FrameIndex:
         time_base: seconds of one tick.
         announced: frames that the file's header promises; more than `len(pts)` when the file is cut off.
         is_from_header: whether the header alone was read.
+        is_in_order: whether frames are stored in the order in which they are shown (no B-frames).
     """
 
     pts: NDArray[np.int64]
@@ -42,6 +44,7 @@ class FrameIndex:
     time_base: Fraction
     announced: int
     is_from_header: bool
+    is_in_order: bool
 
     def __len__(self) -> int:
         return len(self.pts)
@@ -77,15 +80,19 @@ def open_container(path: Path) -> tuple[Any, Any]:
         VideoError: the file does not exist, cannot be opened, or holds no video.
     """
     try:
-        container = av.open(str(path))
+        # Titles and comments are of no use here, and broken ones no reason to refuse the frames.
+        container = av.open(str(path), metadata_errors="ignore")
     except FileNotFoundError as error:
         raise VideoError(f"video file `{path}` does not exist", RESTORE_HINT) from error
-    except (av.FFmpegError, OSError) as error:
+    except (av.FFmpegError, OSError, ValueError) as error:
         raise VideoError(f"`{path}` cannot be opened as a video: {_reason(error)}", RESTORE_HINT) from error
     if not container.streams.video:
         container.close()
         raise VideoError(f"`{path}` holds no video stream", RESTORE_HINT)
     stream = container.streams.video[0]
+    if stream.codec_context is None:
+        container.close()
+        raise VideoError(f"`{path}` is compressed in a way that this FFmpeg does not know", RESTORE_HINT)
     # A second thread per decoder makes random access slower per CPU second: frames come out later.
     stream.thread_type = "NONE"
     stream.codec_context.thread_count = 1
@@ -130,7 +137,7 @@ def _from_header(path: Path, container: Any, stream: Any) -> FrameIndex | None:
         if entry.is_keyframe:
             keys.append(len(pts))
         pts.append(entry.timestamp)
-    return _index(pts, pts, keys, stream, is_from_header=True)
+    return _index(pts, pts, keys, stream, is_from_header=True, is_in_order=True)
 
 
 def _from_packets(container: Any, stream: Any) -> FrameIndex:
@@ -147,12 +154,16 @@ def _from_packets(container: Any, stream: Any) -> FrameIndex:
         # Cut off: of frames that are shown later than the last one was due for decoding, some are missing.
         last_dts = max((row[1] for row in rows), default=0)
         rows = [row for row in rows if row[0] <= last_dts]
+    is_in_order = all(one[0] < two[0] for one, two in pairwise(rows))
     rows.sort()
     keys = [number for number, row in enumerate(rows) if row[2]]
-    return _index([row[0] for row in rows], [row[1] for row in rows], keys, stream, is_from_header=False)
+    pts, dts = [row[0] for row in rows], [row[1] for row in rows]
+    return _index(pts, dts, keys, stream, is_from_header=False, is_in_order=is_in_order)
 
 
-def _index(pts: list[int], dts: list[int], keys: list[int], stream: Any, *, is_from_header: bool) -> FrameIndex:
+def _index(
+    pts: list[int], dts: list[int], keys: list[int], stream: Any, *, is_from_header: bool, is_in_order: bool
+) -> FrameIndex:
     if not keys or keys[0] != 0:
         keys = [0, *keys]
     return FrameIndex(
@@ -162,6 +173,7 @@ def _index(pts: list[int], dts: list[int], keys: list[int], stream: Any, *, is_f
         time_base=stream.time_base,
         announced=max(stream.frames, len(pts)),
         is_from_header=is_from_header,
+        is_in_order=is_in_order,
     )
 
 
