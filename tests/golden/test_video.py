@@ -94,3 +94,11 @@ def test_depth_codes_equal_a_plain_decode(fixtures):
     assert np.array_equal(found, expected[order])
     for frame in reversed(range(len(expected))):
         assert np.array_equal(reader.read(path, [frame], fps=10, is_depth=True)[0], expected[frame])
+
+
+def test_an_odd_height_gives_the_pixels_of_lerobots_default_backend(fixtures):
+    """Exact: the filter for the colour planes is chosen to be torchcodec's (another one is up to 9 of 255 away)."""
+    folder = fixtures / "dataset" / "odd_height"
+    with np.load(folder / "pixels.npz") as golden:
+        expected = golden["pixels"]
+    assert np.array_equal(FrameReader().read(folder / "clip.mp4", range(3), fps=10), expected)

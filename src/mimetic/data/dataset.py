@@ -10,7 +10,7 @@ Low-dimensional columns are gathered by index arithmetic; camera frames are deco
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -24,8 +24,8 @@ from mimetic.data.checks import NonFinite, VideoShortfall, check_video_lengths, 
 from mimetic.data.features import DatasetFeature
 from mimetic.data.metadata import Metadata
 from mimetic.data.source import Source, select_rows
-from mimetic.data.windows import check_windows, window_rows
-from mimetic.errors import EpisodeError
+from mimetic.data.windows import check_skipped, check_windows, window_rows
+from mimetic.errors import DatasetFormatError, EpisodeError
 from mimetic.names import PAD_SUFFIX, TASK, TASK_INDEX
 
 if TYPE_CHECKING:
@@ -48,6 +48,10 @@ class Dataset:
         delta_indices: frame offsets by feature; features that are absent give their single frame.
         image_transforms: augmentation of colour cameras.
         return_uint8: leave colour frames as uint8 instead of float32 in [0, 1].
+        skip: features that samples leave out, such as cameras that no policy reads; they are never decoded.
+
+    Raises:
+        ConfigError: windows or skipped names that do not fit the features.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class Dataset:
         delta_indices: Mapping[str, Sequence[int]] | None = None,
         image_transforms: ImageTransforms | None = None,
         return_uint8: bool = False,
+        skip: Collection[str] = (),
     ) -> None:
         self._source = source
         self.repo_id = repo_id
@@ -67,7 +72,9 @@ class Dataset:
         self._windows = check_windows(delta_indices or {}, source.metadata.features)
         self._runs, self._rows = select_rows(source.runs, episodes)
         video_keys = source.metadata.video_keys
-        self._order = [*video_keys, *(key for key in source.metadata.features if key not in video_keys)]
+        self.skipped = check_skipped(skip, self._windows, source.metadata.features)
+        order = [*video_keys, *(key for key in source.metadata.features if key not in video_keys)]
+        self._order = [key for key in order if key not in self.skipped]
         self._generator: torch.Generator | None = None
 
     @property
@@ -205,6 +212,8 @@ class Dataset:
         delta_indices: Mapping[str, Sequence[int]] | None,
         image_transforms: ImageTransforms | None = None,
         episodes: Sequence[int] | None = None,
+        *,
+        skip: Collection[str] = (),
     ) -> Dataset:
         """Another view of the same dataset, sharing columns and decoders.
 
@@ -212,10 +221,12 @@ class Dataset:
             delta_indices: frame offsets by feature.
             image_transforms: augmentation; none without it.
             episodes: episode numbers; those of this view without it.
+            skip: features that samples of the new view leave out. A skipped camera costs nothing: the usual case is
+                a recording with more cameras than the policy reads. What this view skips is not inherited.
 
         Raises:
             EpisodeError: an episode that was not opened.
-            ConfigError: windows that do not fit the features.
+            ConfigError: windows or skipped names that do not fit the features.
         """
         if episodes is not None:
             unknown = sorted(set(episodes) - set(self._source.selected.tolist()))
@@ -228,6 +239,7 @@ class Dataset:
             delta_indices=delta_indices,
             image_transforms=image_transforms,
             return_uint8=self.return_uint8,
+            skip=skip,
         )
 
     def check_video_lengths(self) -> list[VideoShortfall]:
@@ -306,11 +318,14 @@ def _same(value: Any) -> Any:
 def _decode_language(messages: Any) -> list[dict[str, Any]]:
     """Messages as dictionaries, their tool calls decoded from JSON (spec/dataset.md 17)."""
     decoded = []
-    for message in messages or []:
-        message = dict(message)
-        if message.get("tool_calls") is not None:
-            message["tool_calls"] = [
-                json.loads(call) if isinstance(call, (str, bytes)) else call for call in message["tool_calls"]
-            ]
-        decoded.append(message)
+    try:
+        for message in messages or []:
+            message = dict(message)
+            if message.get("tool_calls") is not None:
+                message["tool_calls"] = [
+                    json.loads(call) if isinstance(call, (str, bytes)) else call for call in message["tool_calls"]
+                ]
+            decoded.append(message)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DatasetFormatError(f"a language column holds {messages!r:.120}, which cannot be read: {error}") from error
     return decoded

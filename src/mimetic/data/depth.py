@@ -29,15 +29,19 @@ def depth_table(info: Mapping[str, Any], unit: str) -> npt.NDArray[np.float32]:
     Raises:
         DatasetFormatError: parameters that cannot be inverted.
     """
-    low, high, shift = (
-        float(info.get(f"video.{name}", default))
+    given = [
+        info.get(f"video.{name}", default)
         for name, default in (("depth_min", 0.01), ("depth_max", 10.0), ("shift", 3.5))
-    )
+    ]
     use_log = bool(info.get("video.use_log", True))
-    if not high > low or (use_log and low + shift <= 0):
+    is_usable = all(isinstance(value, (int, float)) and -1e6 < value < 1e6 for value in given)
+    if not is_usable or not given[1] > given[0] or (use_log and given[0] + given[2] <= 0):
         raise DatasetFormatError(
-            f"depth parameters cannot be used: depth_min {low}, depth_max {high}, shift {shift}, use_log {use_log}"
+            "depth parameters cannot be used: depth_min {!r:.40}, depth_max {!r:.40}, shift {!r:.40}".format(*given)
+            + f", use_log {use_log}",
+            "correct the camera's `info` in meta/info.json",
         )
+    low, high, shift = (float(value) for value in given)
     codes = np.arange(CODES, dtype=np.float32)
     first, last = (np.log(low + shift), np.log(high + shift)) if use_log else (low, high)
     metres = codes * np.float32((last - first) / (CODES - 1)) + np.float32(first)

@@ -19,6 +19,8 @@ from mimetic.names import EPISODES_DIR
 
 logger = logging.getLogger(__name__)
 
+_MOST_GAPS = 1000
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
@@ -91,6 +93,9 @@ class Episodes:
                 f"the table of episodes has more than one row for episodes {listed(numbers[counts > 1])}",
                 "remove the rows that are wrong from meta/episodes",
             )
+        for name, values in (("episode_index", self.index), ("length", self.length)):
+            if len(values) and values.min() < 0:
+                raise EpisodeError(f"the table of episodes has the {name} {values.min()}")
         object.__setattr__(self, "_order", np.argsort(self.index))
 
     def __len__(self) -> int:
@@ -124,10 +129,17 @@ class Episodes:
 
     @property
     def gaps(self) -> list[int]:
-        """Numbers that are missing between 0 and the largest episode."""
+        """Numbers that are missing between 0 and the largest episode, the first thousand of them."""
         if not len(self):
             return []
-        return [int(number) for number in np.setdiff1d(np.arange(self.index.max() + 1), self.index)]
+        known = np.unique(np.append(self.index, -1))
+        before = np.flatnonzero(np.diff(known) > 1)
+        missing: list[int] = []
+        for number, following in zip(known[before].tolist(), known[before + 1].tolist(), strict=True):
+            missing += range(number + 1, min(following, number + 1 + _MOST_GAPS - len(missing)))
+            if len(missing) >= _MOST_GAPS:  # a damaged number may leave a gap of any size
+                break
+        return missing
 
     def described(self) -> str:
         """Short text on the numbers in use, such as "episodes 0 to 5"."""
@@ -177,7 +189,11 @@ def read_episodes(root: Path, video_keys: Sequence[str]) -> Episodes:
             ) from error
         names = [name for name in footer.schema.to_arrow_schema().names if not name.startswith("stats/")]
         tables.append(read_table(path, names, footer))
-    return _from_table(pa.concat_tables(tables, promote_options="permissive"), video_keys, where=str(folder))
+    try:
+        table = pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise DatasetFormatError(f"the files in `{folder}` have different columns: {error!s:.200}") from error
+    return _from_table(table, video_keys, where=str(folder))
 
 
 def _from_table(table: Any, video_keys: Sequence[str], *, where: str) -> Episodes:
@@ -190,7 +206,10 @@ def _from_table(table: Any, video_keys: Sequence[str], *, where: str) -> Episode
     def ints(name: str) -> Ints:
         if name not in table.column_names:
             return np.full(table.num_rows, -1, dtype=np.int64)
-        return _numbers(table[name], name, where).astype(np.int64)
+        values = _numbers(table[name], name, where)
+        if values.dtype.kind in "fu" and ((np.abs(values) >= 2.0**63) | (values != np.trunc(values))).any():
+            raise DatasetFormatError(f"`{name}` in `{where}` holds {values.max():g}, which is not a whole number")
+        return values.astype(np.int64)
 
     def floats(name: str, default: Floats) -> Floats:
         if name not in table.column_names:
@@ -198,6 +217,8 @@ def _from_table(table: Any, video_keys: Sequence[str], *, where: str) -> Episode
         return _numbers(table[name], name, where).astype(np.float64)
 
     tasks = table["tasks"].to_pylist() if "tasks" in table.column_names else [[]] * table.num_rows
+    if not all(names is None or isinstance(names, list) for names in tasks):
+        raise DatasetFormatError(f"`tasks` in `{where}` holds {table['tasks'].type} instead of lists of texts")
     length = ints("length")
     videos = {}
     for key in video_keys:

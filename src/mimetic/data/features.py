@@ -5,6 +5,7 @@ Also says what a policy can read from them: `policy_features` (spec/policies.md 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,8 @@ CHANNEL_NAMES = ("channel", "channels")
 FLOATS = ("float16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 NUMERIC = (*FLOATS, *INTEGERS, "bool")
+MAX_VALUES = 1 << 28
+"""Most values of one frame of a feature; what is declared larger is a damaged or hostile file, not a camera."""
 DTYPES = (*NUMERIC, "string", "image", "video", "language")
 _DEPTH_FLAGS = (("info", "is_depth_map"), ("info", "video.is_depth_map"), ("video_info", "video.is_depth_map"))
 
@@ -134,10 +137,12 @@ def _feature_problem(name: str, entry: Any) -> str:
         return f"`{name}` is {entry!r:.40} instead of an object"
     dtype, shape = entry.get("dtype"), entry.get("shape")
     if dtype not in DTYPES:
-        return f"`{name}` has the unknown dtype {dtype!r}"
+        return f"`{name:.80}` has the unknown dtype {dtype!r:.60}"
     is_list = isinstance(shape, (list, tuple)) and len(shape) > 0
     if not is_list or any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in shape or ()):
-        return f"`{name}` has the shape {shape!r}"
+        return f"`{name:.80}` has the shape {shape!r:.60}"
+    if math.prod(shape or ()) > MAX_VALUES:
+        return f"`{name}` has the shape {shape!r:.60}, more than {MAX_VALUES} values a frame"
     if dtype in ("image", "video") and len(shape or ()) != 3:
         return f"camera `{name}` has the shape {shape!r} instead of three sizes"
     return ""

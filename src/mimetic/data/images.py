@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from mimetic.data.parquet import read_table
 from mimetic.errors import DatasetFormatError
@@ -58,7 +58,7 @@ class ImageCells:
         file = int(np.searchsorted(self._starts, row, side="right")) - 1
         column = self._column(file, key)
         cell = column[row - int(self._starts[file])]
-        if pa.types.is_struct(column.type):
+        if pa.types.is_struct(column.type) and column.type.get_field_index("bytes") >= 0:
             value = cell["bytes"].as_py() if cell.is_valid else None
             if value is None:
                 path = cell["path"].as_py() if cell.is_valid and "path" in cell else None
@@ -67,8 +67,9 @@ class ImageCells:
                     + (f", only the path {path!r}, which is not opened" if path else ""),
                     "store the pictures as bytes inside the data files",
                 )
-            return bytes(value)
-        value = cell.as_py()
+            if isinstance(value, bytes):
+                return value
+        value = cell.as_py() if not pa.types.is_struct(column.type) else None
         if not isinstance(value, bytes):
             raise DatasetFormatError(f"`{key}` in `{self._files[file]}` holds {column.type} instead of pictures")
         return value
@@ -116,18 +117,16 @@ def decode_colour(data: bytes, out: npt.NDArray[np.uint8], *, where: str) -> Non
     Raises:
         DatasetFormatError: not a picture, or another size than declared.
     """
-    picture = _open(data, out.shape[1:], where=where)
-    out[...] = np.asarray(picture.convert("RGB")).transpose(2, 0, 1)
+    out[...] = _pixels(data, out.shape[1:], "RGB", where=where).transpose(2, 0, 1)
 
 
 def decode_depth(data: bytes, out: npt.NDArray[np.float32], *, where: str) -> None:
     """Decode a depth picture as stored, into `out` (1, H, W) float32 (same errors as `decode_colour`)."""
-    picture = _open(data, out.shape[1:], where=where)
-    values = np.asarray(picture)
+    values = _pixels(data, out.shape[1:], None, where=where)
     out[0] = values if values.ndim == 2 else values[..., 0]
 
 
-def _open(data: bytes, size: tuple[int, ...], *, where: str) -> Image.Image:
+def _pixels(data: bytes, size: tuple[int, ...], mode: str | None, *, where: str) -> npt.NDArray[Any]:
     try:
         picture = Image.open(io.BytesIO(data), formats=FORMATS)
         # Checked before any pixel is decoded: a tiny file can claim a huge picture.
@@ -136,7 +135,8 @@ def _open(data: bytes, size: tuple[int, ...], *, where: str) -> Image.Image:
                 f"{where} is {picture.size[0]}x{picture.size[1]}; {size[1]}x{size[0]} is declared",
                 "correct the shape in meta/info.json",
             )
-        picture.load()
-    except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise DatasetFormatError(f"{where} is not a readable picture: {error}") from error
-    return picture
+        return np.asarray(picture.convert(mode) if mode else picture)
+    except DatasetFormatError:
+        raise
+    except Exception as error:  # Pillow lets many kinds through on damaged files (struct, zlib, EOF, key errors, ...)
+        raise DatasetFormatError(f"{where} is not a readable picture: {error!s:.200}") from error

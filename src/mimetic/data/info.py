@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mimetic.data.features import DatasetFeature, parse_features
+from mimetic.data.jsonfile import parse_json
 from mimetic.errors import DatasetFormatError
 from mimetic.names import INFO_JSON
 
@@ -32,6 +31,7 @@ DEFAULT_TOOLS: tuple[dict[str, Any], ...] = (
         },
     },
 )
+_LARGEST = 10**9
 _KNOWN = frozenset(
     (
         *("codebase_version", "fps", "features", "total_episodes", "total_frames", "total_tasks", "chunks_size"),
@@ -99,7 +99,7 @@ def read_info(root: Path) -> Info:
     """
     path = root / INFO_JSON
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise DatasetFormatError(
             f"`{path}` cannot be read: {error}", "restore the file; without it the columns cannot be interpreted"
@@ -139,10 +139,13 @@ def parse_info(raw: Any, *, where: str) -> Info:
     for key in ("total_episodes", "total_frames", "total_tasks"):
         value = raw.get(key, 0)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            problems.append(f"`{key}` is {value!r}")
+            problems.append(f"`{key}` is {value!r:.60}")
         values[key] = value
     values["data_path"] = _template(raw, "data_path", LEGACY_DATA_PATH if legacy else DATA_PATH, problems)
     values["video_path"] = _template(raw, "video_path", LEGACY_VIDEO_PATH if legacy else VIDEO_PATH, problems)
+    splits = raw.get("splits") or {}
+    if not isinstance(splits, Mapping):
+        problems.append(f"`splits` is {splits!r:.60} instead of an object")
     if problems:
         raise DatasetFormatError(f"`{where}` holds values that cannot be used: " + "; ".join(problems))
     tools = raw.get("tools")
@@ -151,7 +154,7 @@ def parse_info(raw: Any, *, where: str) -> Info:
         fps=int(fps),
         features=parse_features(raw["features"], where=f"`{where}`"),
         robot_type=None if raw.get("robot_type") is None else str(raw["robot_type"]),
-        splits=dict(raw.get("splits") or {}),
+        splits=dict(splits),
         tools=tuple(tools) if isinstance(tools, list) and tools else DEFAULT_TOOLS,
         **values,
     )
@@ -164,8 +167,10 @@ def parse_version(text: Any, *, where: str) -> tuple[int, int]:
         DatasetFormatError: not a version, older than v2.0, or a newer major version.
     """
     parts = str(text).lstrip("v").split(".")
-    if not parts[0].isdigit() or not all(part.isdigit() for part in parts[1:2]):
-        raise DatasetFormatError(f"`codebase_version` in `{where}` is {text!r}, which is not a version such as v3.0")
+    if len(str(text)) > 20 or not all(part.isascii() and part.isdigit() for part in parts[:2]):
+        raise DatasetFormatError(
+            f"`codebase_version` in `{where}` is {text!r:.60}, which is not a version such as v3.0"
+        )
     version = (int(parts[0]), int(parts[1]) if len(parts) > 1 else 0)
     if version[0] > SUPPORTED[0]:
         raise DatasetFormatError(
@@ -184,8 +189,8 @@ def parse_version(text: Any, *, where: str) -> tuple[int, int]:
 def _positive(raw: Mapping[str, Any], key: str, default: float | None, problems: list[str]) -> float:
     value = raw.get(key, default)
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or value <= 0:
-        problems.append(f"`{key}` is {value!r} (it must be positive)")
+    if not is_number or not 0 < value <= _LARGEST:  # NaN is refused as well
+        problems.append(f"`{key}` is {value!r:.60} (it must be positive, and at most {_LARGEST})")
         return 1
     return value  # type: ignore[no-any-return]
 
@@ -195,5 +200,5 @@ def _template(raw: Mapping[str, Any], key: str, default: str, problems: list[str
     if value is None and key == "video_path":
         return None
     if not isinstance(value, str) or not value:
-        problems.append(f"`{key}` is {value!r}")
+        problems.append(f"`{key}` is {value!r:.60}")
     return value

@@ -27,7 +27,7 @@ def read_legacy_episodes(root: Path, info: Info, video_keys: Sequence[str]) -> E
         index = np.asarray([int(row["episode_index"]) for row in rows], dtype=np.int64)
         length = np.asarray([int(row["length"]) for row in rows], dtype=np.int64)
         tasks = tuple(tuple(str(task) for task in row.get("tasks") or ()) for row in rows)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DatasetFormatError(f"`{path}` has a line without `episode_index` and `length`") from error
     chunk = index // info.chunks_size
     spans = VideoSpans(chunk, index, np.zeros(len(index)), length / info.fps)

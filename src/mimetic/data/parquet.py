@@ -17,6 +17,9 @@ import pyarrow.parquet as pq
 from mimetic.data.features import FLOATS, DatasetFeature
 from mimetic.errors import DatasetFormatError
 
+_BROKEN = (OSError, ValueError, TypeError, LookupError, MemoryError, pa.ArrowException)
+"""What pyarrow raises on damaged files: besides its own errors also those of text decoding and of allocation."""
+
 
 class Truncated(DatasetFormatError):
     """A Parquet file without a usable footer: its writer was stopped, or the file is cut."""
@@ -29,13 +32,17 @@ def read_footer(path: Path) -> Any:
         Truncated: the footer is missing or damaged.
         DatasetFormatError: the file cannot be opened at all.
     """
+    if path.exists() and not path.is_file():
+        raise DatasetFormatError(f"`{path}` is not a file")
     try:
-        return pq.read_metadata(path)
+        footer = pq.read_metadata(path)
+        footer.schema.to_arrow_schema()  # a damaged schema shows only here
+        return footer
     except pa.ArrowInvalid as error:
         reason = "is empty" if path.stat().st_size == 0 else "has no readable Parquet footer"
         raise Truncated(f"`{path}` {reason}: the program that wrote it was stopped, or the file is cut") from error
-    except (OSError, pa.ArrowException) as error:
-        raise DatasetFormatError(f"`{path}` cannot be opened: {error}") from error
+    except _BROKEN as error:
+        raise DatasetFormatError(f"`{path}` cannot be opened: {error!s:.300}") from error
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None, metadata: Any = None) -> Any:
@@ -46,11 +53,17 @@ def read_table(path: Path, columns: Sequence[str] | None = None, metadata: Any =
     """
     try:
         with pq.ParquetFile(path, metadata=metadata) as file:
-            return file.read(columns=list(columns) if columns is not None else None)
+            table = file.read(columns=list(columns) if columns is not None else None)
+        table.validate(full=True)  # offsets and texts, which would fail in odd places later
+        names = table.column_names
     except FileNotFoundError as error:
         raise DatasetFormatError(f"`{path}` is missing") from error
-    except (OSError, pa.ArrowException) as error:
-        raise DatasetFormatError(f"`{path}` is damaged: {error}", "restore this file from a copy") from error
+    except _BROKEN as error:
+        raise DatasetFormatError(f"`{path}` is damaged: {error!s:.300}", "restore this file from a copy") from error
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DatasetFormatError(f"`{path}` has the columns {', '.join(f'`{name}`' for name in twice)} more than once")
+    return table
 
 
 def storage_dtype(feature: DatasetFeature) -> np.dtype[Any]:
@@ -111,6 +124,10 @@ def _numbers(values: Any, dtype: np.dtype[Any], *, name: str, where: str) -> np.
     if values.null_count and dtype.kind != "f":
         raise DatasetFormatError(f"`{name}` in `{where}` has {values.null_count} missing values")
     numbers: np.ndarray[Any, Any] = values.to_numpy(zero_copy_only=False)
-    if dtype.kind == "i" and numbers.dtype.kind == "f" and not np.array_equal(numbers, np.trunc(numbers)):
-        raise DatasetFormatError(f"`{name}` in `{where}` holds fractions, but is declared as integer")
-    return numbers
+    if dtype.kind == "i":
+        if numbers.dtype.kind == "f" and not np.array_equal(numbers, np.trunc(numbers)):
+            raise DatasetFormatError(f"`{name}` in `{where}` holds fractions, but is declared as integer")
+        if numbers.dtype.kind in "fu" and (np.abs(numbers) >= 2.0**63).any():
+            raise DatasetFormatError(f"`{name}` in `{where}` holds {numbers.max():g}, which no integer can hold")
+    with np.errstate(over="ignore"):  # too large for float32: infinite, which `Dataset.find_non_finite` reports
+        return numbers.astype(dtype, copy=False)

@@ -16,7 +16,7 @@ from mimetic.data.images import ImageCells, decode_colour, decode_depth
 from mimetic.data.metadata import Metadata
 from mimetic.data.runs import Runs
 from mimetic.data.table import Rows
-from mimetic.errors import VideoError
+from mimetic.errors import DatasetFormatError, VideoError
 from mimetic.names import FRAME_INDEX
 
 if TYPE_CHECKING:
@@ -105,6 +105,16 @@ class Source:
             VideoError: a frame cannot be read; names the file, the episode and the frame.
             DatasetFormatError: a picture in a data file cannot be read.
         """
+        try:
+            return self._camera_frames(key, rows)
+        except MemoryError as error:
+            height, width = self.metadata.features[key].chw[1:]
+            raise DatasetFormatError(
+                f"{rows.size} frames of `{key}`, declared as {width}x{height} pixels, do not fit into memory",
+                "take a smaller batch, or correct the shape in meta/info.json",
+            ) from error
+
+    def _camera_frames(self, key: str, rows: Ints) -> npt.NDArray[Any]:
         feature = self.metadata.features[key]
         height, width = feature.chw[1:]
         flat = rows.reshape(-1)
@@ -186,7 +196,7 @@ def decoder_limit(n_cameras: int) -> int:
         return max(16, 4 * n_cameras)
     if text.strip().lower() in ("", "none", "unbounded", "-1"):
         return 1 << 30
-    return int(text) if text.strip().isdigit() and int(text) > 0 else max(16, 4 * n_cameras)
+    return int(text) if text.strip().isdecimal() and int(text) > 0 else max(16, 4 * n_cameras)
 
 
 def select_rows(runs: Runs, episodes: Sequence[int] | Ints) -> tuple[Ints, Ints | None]:

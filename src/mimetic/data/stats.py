@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from mimetic.data.features import DatasetFeature
+from mimetic.data.jsonfile import parse_json
 from mimetic.errors import DatasetFormatError
 from mimetic.names import STATS_JSON
 
@@ -34,7 +34,7 @@ def read_stats(root: Path) -> Stats:
     if not path.is_file():
         return {}
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise DatasetFormatError(f"`{path}` cannot be read: {error}", "restore this file from a copy") from error
     return parse_stats(raw, where=str(path))
@@ -56,7 +56,7 @@ def parse_stats(raw: Any, *, where: str) -> Stats:
         for name, value in entry.items():
             try:
                 array = np.atleast_1d(np.asarray(value))
-            except ValueError:
+            except (ValueError, OverflowError):
                 array = np.empty(0, dtype=object)
             if array.dtype.kind == "O":  # null among numbers
                 array = _nan_for_null(value)
@@ -69,7 +69,7 @@ def parse_stats(raw: Any, *, where: str) -> Stats:
 def _nan_for_null(value: Any) -> np.ndarray[Any, Any]:
     try:
         return np.atleast_1d(np.asarray(value, dtype=np.float64))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return np.empty(0, dtype=object)
 
 
@@ -97,6 +97,8 @@ def _aggregate_one(name: str, parts: Sequence[Mapping[str, np.ndarray[Any, Any]]
         raise DatasetFormatError(f"statistics of `{name}` lack {error} in some episodes") from error
     except ValueError as error:
         raise DatasetFormatError(f"statistics of `{name}` have different shapes in different episodes") from error
+    if count.shape != (len(parts), 1) or not (count > 0).all():
+        raise DatasetFormatError(f"`count` in the statistics of `{name}` is not one positive number in some episodes")
     weight = count.astype(np.float64).reshape(-1, *(1,) * (mean.ndim - 1))
     total = weight.sum(axis=0)
     centre = (mean * weight).sum(axis=0) / total

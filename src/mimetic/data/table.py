@@ -79,7 +79,7 @@ def read_rows(
     numeric = {key: feature for key, feature in features.items() if feature.is_numeric}
     texts = [key for key, feature in features.items() if feature.dtype in ("string", "language")]
     columns = {
-        key: np.empty((int(starts[-1]), *feature.value_shape), dtype=storage_dtype(feature))
+        key: _allocate(key, (int(starts[-1]), *feature.value_shape), storage_dtype(feature))
         for key, feature in numeric.items()
     }
     pieces: dict[str, list[Any]] = {key: [] for key in texts}
@@ -91,8 +91,29 @@ def read_rows(
             fill_from_column(column[starts[number] : starts[number + 1]], table[key], name=key, where=str(path))
         for key in texts:
             pieces[key] += table[key].chunks
-    loaded = {key: pa.chunked_array(chunks) if chunks else pa.chunked_array([[]]) for key, chunks in pieces.items()}
+    loaded = {key: _joined(key, features[key], chunks) for key, chunks in pieces.items()}
     return Rows(columns, loaded, list(footers), starts, unreadable)
+
+
+def _allocate(key: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    try:
+        return np.empty(shape, dtype=dtype)
+    except (MemoryError, ValueError) as error:  # numpy says ValueError above what an address can hold
+        raise DatasetFormatError(
+            f"`{key}` of {shape[0]} rows does not fit into memory with the declared shape {list(shape[1:])}",
+            f"correct the shape of `{key}` in meta/info.json",
+        ) from error
+
+
+def _joined(key: str, feature: DatasetFeature, chunks: Sequence[Any]) -> Any:
+    for chunk in chunks if feature.dtype == "string" else ():
+        if not pa.types.is_string(chunk.type) and not pa.types.is_large_string(chunk.type):
+            raise DatasetFormatError(f"`{key}` is declared as string, but its column holds {chunk.type!s:.80}")
+    try:
+        return pa.chunked_array(chunks) if chunks else pa.chunked_array([[]])
+    except pa.ArrowException as error:
+        kinds = ", ".join(sorted({str(chunk.type) for chunk in chunks}))
+        raise DatasetFormatError(f"`{key}` has different types in different data files: {kinds:.200}") from error
 
 
 def check_default_features(features: Mapping[str, DatasetFeature], *, where: str) -> None:
@@ -133,7 +154,7 @@ def _may_hold(footer: Any, episodes: Collection[int]) -> bool:
     wanted = np.fromiter(episodes, dtype=np.int64)
     for group in range(footer.num_row_groups):
         statistics = footer.row_group(group).column(column).statistics
-        if statistics is None or not statistics.has_min_max:
+        if statistics is None or not statistics.has_min_max or not isinstance(statistics.min, (int, float)):
             return True
         if ((wanted >= statistics.min) & (wanted <= statistics.max)).any():
             return True

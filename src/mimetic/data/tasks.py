@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from mimetic.data.jsonfile import parse_json
 from mimetic.data.parquet import read_table
 from mimetic.errors import DatasetFormatError
 from mimetic.names import TASKS_PARQUET
@@ -37,7 +38,9 @@ def read_legacy_tasks(root: Path) -> dict[int, str]:
     rows = read_json_lines(path) if path.is_file() else []
     try:
         return _by_number([int(row["task_index"]) for row in rows], [str(row["task"]) for row in rows], path)
-    except (KeyError, TypeError, ValueError) as error:
+    except DatasetFormatError:
+        raise
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DatasetFormatError(f"`{path}` has a line without `task_index` and `task`") from error
 
 
@@ -55,7 +58,7 @@ def read_json_lines(path: Path) -> list[Any]:
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                rows.append(json.loads(line))
+                rows.append(parse_json(line))
             except ValueError as error:
                 raise DatasetFormatError(
                     f"line {number} of `{path}` is not JSON: {error}; {len(rows)} lines before it are complete"
@@ -69,7 +72,7 @@ def _text_column(schema: Any) -> str | None:
     if raw:
         try:
             named = [str(name) for name in json.loads(raw)["index_columns"]]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             named = []
         for name in named:
             if name in texts:
@@ -77,7 +80,10 @@ def _text_column(schema: Any) -> str | None:
     return texts[0] if len(texts) == 1 else None
 
 
-def _by_number(numbers: list[int], texts: list[str], path: Path) -> dict[int, str]:
+def _by_number(numbers: list[Any], texts: list[Any], path: Path) -> dict[int, str]:
+    for number, text in zip(numbers, texts, strict=True):
+        if not isinstance(number, int) or isinstance(number, bool) or not isinstance(text, str):
+            raise DatasetFormatError(f"`{path}` gives the task {text!r:.60} the number {number!r:.60}")
     tasks = dict(zip(numbers, texts, strict=True))
     if len(tasks) != len(numbers):
         raise DatasetFormatError(f"`{path}` gives two tasks the same number")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from mimetic.data.features import DatasetFeature
 from mimetic.errors import ConfigError
 
 Ints = npt.NDArray[np.int64]
+_FARTHEST = 1 << 40
 
 
 def window_rows(rows: Ints, deltas: Ints, starts: Ints, ends: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
@@ -91,7 +92,30 @@ def check_windows(
     return windows
 
 
+def check_skipped(
+    skip: Collection[str], windows: Mapping[str, Ints], features: Mapping[str, DatasetFeature]
+) -> frozenset[str]:
+    """Check the names of features that samples leave out.
+
+    Raises:
+        ConfigError: unknown features, or features that have a window; all of them are named.
+    """
+    problems = []
+    for key in sorted(set(skip)):
+        if key not in features:
+            hint = closest_hint(key, features)
+            problems.append(f"`{key}` cannot be skipped: it is no feature" + (f" ({hint})" if hint else ""))
+        elif key in windows:
+            problems.append(f"`{key}` cannot be skipped: it has a window")
+    if problems:
+        raise ConfigError("; ".join(problems), f"features: {', '.join(features)}")
+    return frozenset(skip)
+
+
 def _whole(delta: Any) -> int:
-    if int(delta) != delta:
-        raise ConfigError(f"the window offset {delta!r} is not a whole number of frames")
-    return int(delta)
+    try:
+        if int(delta) == delta and abs(int(delta)) <= _FARTHEST:
+            return int(delta)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ConfigError(f"the window offset {delta!r:.60} is not a whole number of frames")

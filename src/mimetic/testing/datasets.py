@@ -240,6 +240,8 @@ def _write_data(root: Path, spec: TinyDataset, columns: Mapping[str, npt.NDArray
 
 
 def _arrow(values: npt.NDArray[Any]) -> Any:
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]  # a shape of (1,) is stored as a plain number, never as a list of one
     if values.ndim == 1:
         return pa.array(values)
     if values.ndim == 2:
@@ -333,7 +335,15 @@ def _write_episodes(root: Path, spec: TinyDataset, stats: Sequence[Mapping[str, 
 
 def _write_tasks(root: Path, spec: TinyDataset) -> None:
     table = pa.table({"task_index": pa.array(range(len(spec.tasks)), pa.int64()), "task": list(spec.tasks)})
-    pandas = json.dumps({"index_columns": ["task"], "column_indexes": [], "columns": []})
+    # Complete, so that pandas (through which LeRobot reads this file) finds its index, too.
+    kinds = (("task_index", "int64", "int64"), ("task", "unicode", "object"))
+    described = [
+        {"name": name, "field_name": name, "pandas_type": kind, "numpy_type": storage, "metadata": None}
+        for name, kind, storage in kinds
+    ]
+    pandas = json.dumps(
+        {"index_columns": ["task"], "column_indexes": [], "columns": described, "pandas_version": "2.2.3"}
+    )
     pq.write_table(table.replace_schema_metadata({"pandas": pandas}), root / "meta" / "tasks.parquet")
 
 

@@ -8,7 +8,7 @@ import torch
 
 from mimetic.data.images import ImageCells
 from mimetic.data.reader import open_dataset
-from mimetic.errors import ConfigError, EpisodeError
+from mimetic.errors import ConfigError, EpisodeError, VideoError
 from mimetic.testing.datasets import build_dataset, coded_image, read_code
 
 
@@ -175,3 +175,35 @@ def test_coded_images_survive_compression(tmp_path):
     dataset = open_dataset(root=build_dataset(tmp_path / "set", lengths=(300,), cameras={"a": (48, 64)}, gop=30))
     for position in (299, 255, 256, 0, 128):
         assert read_code(dataset[position]["observation.images.a"]) == (0, position)
+
+
+def test_a_skipped_camera_is_neither_delivered_nor_decoded(tmp_path):
+    cameras = {"front": (64, 64), "wrist": (64, 64)}
+    root = build_dataset(tmp_path / "set", cameras=cameras)
+    dataset = open_dataset(root=root, delta_indices={"action": [0, 1]})
+    wrist = "observation.images.wrist"
+    view = dataset.with_windows({"action": [0, 1]}, skip=[wrist])
+    for path in (root / "videos" / wrist).glob("*/*.mp4"):
+        path.write_bytes(b"not a video")
+    whole = [key for key in open_dataset(root=root, delta_indices={"action": [0, 1]}).features if key != wrist]
+    assert sorted(view[3]) == sorted([*whole, "action_is_pad", "task"])
+    assert list(view.batch([3, 9])) == list(view[3])
+    assert read_code(view.batch([3, 9])["observation.images.front"][1]) == (1, 4)
+    assert wrist in view.features
+    assert view.with_windows(None).skipped == frozenset()
+    with pytest.raises(VideoError):
+        dataset[3]
+
+
+def test_names_that_cannot_be_skipped_are_named_all_at_once(root):
+    dataset = open_dataset(root=root)
+    with pytest.raises(ConfigError) as caught:
+        dataset.with_windows({"action": [0]}, skip=["action", "observation.stat"])
+    assert "`action` cannot be skipped: it has a window" in str(caught.value)
+    assert "did you mean `observation.state`" in str(caught.value)
+
+
+@pytest.mark.parametrize("offset", [float("nan"), float("inf"), "one", None, 0.5, 10**30])
+def test_a_window_offset_that_is_no_frame_is_refused(root, offset):
+    with pytest.raises(ConfigError, match="whole number"):
+        open_dataset(root=root).with_windows({"action": [offset]})

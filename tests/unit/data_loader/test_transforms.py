@@ -154,6 +154,10 @@ def test_all_wrong_transforms_are_reported_at_once():
         ("GaussianNoise", {"std": [-1, 5]}),
         ("MotionBlur", {"kernel_size": [4, 4]}),
         ("MotionBlur", {"kernel_size": [3.5, 5]}),
+        ("MotionBlur", {"kernel_size": [3, 10**9]}),
+        ("ColorJitter", {"brightness": float("nan")}),
+        ("GaussianNoise", {"std": [5, float("inf")]}),
+        ("GaussianPatchBrightness", {"num_patches": [1, 10**12]}),
         ("JPEGCompression", {"quality": [0, 50]}),
         ("RandomShadow", {"opacity": [0.5, 1.5]}),
         ("CoarseDropout", {"max_holes": 0}),
@@ -163,6 +167,13 @@ def test_all_wrong_transforms_are_reported_at_once():
 def test_wrong_parameters_are_refused_when_built(name, kwargs):
     with pytest.raises(ConfigError, match="image transform"):
         single(name, **kwargs)
+
+
+@pytest.mark.parametrize("weight", [float("nan"), float("inf"), "much", None])
+def test_a_weight_that_is_no_number_is_refused(weight):
+    tfs = {"odd": ImageTransformConfig(type="Identity", weight=weight)}
+    with pytest.raises(ConfigError, match="odd"):
+        ImageTransforms(ImageTransformsConfig(enable=True, tfs=tfs))
 
 
 def test_a_third_of_the_colour_circle_moves_channels(picture):

@@ -12,6 +12,8 @@ from mimetic.data.transforms.draw import as_integer_range, integer, uniform
 from mimetic.data.transforms.pixels import in_unit_range
 from mimetic.errors import ConfigError
 
+_LONGEST = 255  # [px]; the work of one image grows with the square
+
 
 class MotionBlur:
     """Smears images along a line of random length and direction.
@@ -24,7 +26,7 @@ class MotionBlur:
     """
 
     def __init__(self, kernel_size: object = (3, 11)) -> None:
-        low, high = as_integer_range("kernel_size", kernel_size, low=1)
+        low, high = as_integer_range("kernel_size", kernel_size, low=1, high=_LONGEST)
         self._sizes = [size for size in range(low, high + 1) if size % 2]
         if not self._sizes:
             raise ConfigError(

@@ -37,12 +37,12 @@ def as_range(name: str, value: object, *, low: float = -math.inf, high: float = 
     if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2:
         try:
             first, second = float(value[0]), float(value[1])
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             first, second = math.nan, math.nan
-        if low <= first <= second <= high:
+        if low <= first <= second <= high and math.isfinite(second - first):
             return first, second
     limits = f" in {low:g}..{high:g}" if math.isfinite(low) or math.isfinite(high) else ""
-    raise ConfigError(f"`{name}` of an image transform is {value!r}", f"give two ascending numbers{limits}")
+    raise ConfigError(f"`{name}` of an image transform is {value!r:.80}", f"give two ascending numbers{limits}")
 
 
 def as_factor_range(name: str, value: object) -> Range:
@@ -52,7 +52,7 @@ def as_factor_range(name: str, value: object) -> Range:
         ConfigError: neither, or below 0.
     """
     if isinstance(value, (int, float)):
-        if value < 0:
+        if not 0 <= value < math.inf:
             raise ConfigError(f"`{name}` of an image transform is {value!r}", "give a number of at least 0, or a pair")
         return max(0.0, 1.0 - value), 1.0 + value
     return as_range(name, value, low=0.0)

@@ -28,7 +28,7 @@ class CoarseDropout:
         max_width_frac: float = 0.07,
         fill_value: float = 0.0,
     ) -> None:
-        self._count = as_integer_range("max_holes", (1, max_holes), low=1)
+        self._count = as_integer_range("max_holes", (1, max_holes), low=1, high=10_000)
         self._height = as_range("max_height_frac", (0.0, max_height_frac), low=0.0, high=1.0)[1]
         self._width = as_range("max_width_frac", (0.0, max_width_frac), low=0.0, high=1.0)[1]
         self._fill = as_range("fill_value", (0.0, fill_value), low=0.0, high=1.0)[1]

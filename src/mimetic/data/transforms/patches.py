@@ -24,7 +24,7 @@ class GaussianPatchBrightness:
     def __init__(
         self, num_patches: object = (1, 4), sigma_range: object = (0.05, 0.25), factor_range: object = (0.4, 1.6)
     ) -> None:
-        self._count = as_integer_range("num_patches", num_patches, low=0)
+        self._count = as_integer_range("num_patches", num_patches, low=0, high=1000)
         self._sigma = as_range("sigma_range", sigma_range, low=1e-6)
         self._factor = as_range("factor_range", factor_range, low=0.0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -32,6 +33,9 @@ class ImageTransforms:
     """
 
     def __init__(self, config: ImageTransformsConfig) -> None:
+        wrong = {name: one.weight for name, one in config.tfs.items() if not _is_weight(one.weight)}
+        if wrong:
+            raise ConfigError(f"weights of image transforms are no finite numbers: {wrong!r:.200}", "0 leaves one out")
         named = {name: one for name, one in config.tfs.items() if one.weight > 0} if config.enable else {}
         self._transforms = _build_all(named)
         self._names = list(named)
@@ -70,6 +74,10 @@ class ImageTransforms:
             return []
         drawn: list[int] = torch.multinomial(self._weights, self._count, generator=generator).tolist()
         return drawn if self._is_random_order else sorted(drawn)
+
+
+def _is_weight(value: object) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def _build_all(named: Mapping[str, ImageTransformConfig]) -> list[ImageTransform]:
