@@ -106,6 +106,8 @@ class OfflineError(HubError):
 class DeviceError(MimeticError, RuntimeError):
     """A requested accelerator is absent or unusable."""
 
+    exit_code = 2
+
 
 class PrecisionError(MimeticError, ValueError):
     """A precision that the chosen device cannot train in."""

@@ -1,4 +1,4 @@
-"""Help is instant: nothing heavy is imported on the way to it (spec/style.md 4.3)."""
+"""Help is instant: nothing heavy is imported on the way to it."""
 
 from __future__ import annotations
 

@@ -115,12 +115,12 @@ def test_overwritten_optimizer_flags_are_announced(data, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "code", "words"),
     [
-        (["--policy.device=cuda:7"], 1, ["--policy.device=cuda:7", "available here"]),
-        (["--policy.device=gpu"], 1, ["is not a device"]),
+        (["--policy.device=cuda:7"], 2, ["--policy.device=cuda:7", "available here"]),
+        (["--policy.device=gpu"], 2, ["is not a device", "`cuda`"]),
         (["--accelerator.mixed_precision=fp16"], 2, ["no loss scaler exists", "use `bf16` or `no`"]),
         (["--policy.push_to_hub=true"], 2, ["--policy.repo_id"]),
         (["--resume=true", "--config_path=/nowhere/run"], 2, ["no checkpoint at /nowhere/run"]),
-        (["--resume=true"], 2, ["no checkpoint at", "holds no run"]),
+        (["--resume=true"], 2, ["needs `--config_path`", "--resume=true --config_path="]),
     ],
 )
 def test_mistakes_get_two_lines(data, tmp_path, flags, code, words):

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from mimetic.config.parse import parse
 from mimetic.errors import ConfigError
 from mimetic.train.config import TrainConfig

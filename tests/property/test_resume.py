@@ -12,7 +12,8 @@ import pytest
 
 from mimetic.config.codec import decode
 from mimetic.config.parse import parse
-from mimetic.errors import ConfigError
+from mimetic.errors import ConfigError, DatasetNotFound
+from mimetic.train.checkpoint import point_last
 from mimetic.train.config import TrainConfig
 from mimetic.train.resume import find_checkpoint
 from mimetic.train.run import train
@@ -154,16 +155,144 @@ def test_other_data_are_refused_on_resume(fixtures, tmp_path):
     train(replace(changed, reset_data_order=True))
 
 
-@pytest.mark.parametrize(
-    "flag", ["optimizer.lr", "scheduler.peak_lr", "policy.optimizer_lr", "seed", "accelerator.mixed_precision"]
-)
-def test_flags_that_a_resumed_run_cannot_honour_are_refused(fixtures, tmp_path, flag):
+REFUSED = [
+    "--seed=7",
+    "--policy.optimizer_lr=1e-3",
+    "--policy.kl_weight=1",
+    "--accelerator.mixed_precision=bf16",
+    "--accelerator.gradient_accumulation.steps=2",
+    "--dataset.use_imagenet_stats=false",
+    "--stats_dataset=other",
+]
+
+
+def resume_with(run, *flags):
+    """What the command line makes of `--resume=true --config_path=RUN` with further flags."""
+    checkpoint = find_checkpoint(run)
+    parsed = parse(
+        TrainConfig,
+        ["--resume=true", f"--config_path={run}", *flags],
+        prog="mimetic train",
+        load_file=lambda place: (checkpoint.settings(), "the checkpoint"),
+    )
+    return train(replace(parsed.value, checkpoint_path=checkpoint.folder), origins=parsed.origins)
+
+
+@pytest.fixture(scope="module")
+def finished(fixtures, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    run_to_end(settings(fixtures, "--num_workers=0"), folder)
+    run_to_end(settings(fixtures, "--num_workers=0", *SCHEDULE), folder.with_name("scheduled"))
+    return folder
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    return Path(shutil.copytree(finished, tmp_path / "run", symlinks=True))
+
+
+@pytest.mark.parametrize("flag", REFUSED)
+def test_flags_that_a_resumed_run_cannot_honour_are_refused(run, flag):
+    with pytest.raises(ConfigError, match=f"`{flag.split('=')[0]}` cannot change on resume"):
+        resume_with(run, "--steps=7", flag)
+    assert not (run / "checkpoints" / "000007").exists()
+
+
+@pytest.mark.parametrize("flag", ["--optimizer.lr=1", "--scheduler.decay_lr=1e-5", "--optimizer.weight_decay=0.5"])
+def test_a_resumed_run_keeps_its_optimiser_and_schedule(finished, flag):
+    with pytest.raises(ConfigError, match="cannot change on resume: the stored state belongs to it"):
+        resume_with(finished.with_name("scheduled"), "--steps=7", flag)
+
+
+def test_flags_that_repeat_the_runs_settings_are_no_change(run):
+    # What people do: add `--resume=true --config_path=RUN` to the command that they used first.
+    same = [flag for flag in TINY if "push_to_hub" not in flag]
+    resume_with(run, *same, "--seed=1000", "--dataset.use_imagenet_stats=true", "--batch_size=20", "--steps=7")
+    assert (run / "checkpoints" / "000007").is_dir()
+
+
+def test_a_changed_length_of_a_scheduled_run_is_announced(finished, tmp_path, caplog):
+    run = Path(shutil.copytree(finished.with_name("scheduled"), tmp_path / "run", symlinks=True))
+    with caplog.at_level("INFO", logger="mimetic"):
+        resume_with(run, "--steps=7")
+    assert "--steps changes from 6 to 7: the schedule goes on along the curve of a run of 7" in caplog.text
+
+
+def test_a_run_in_a_relative_folder_saves_the_same_settings_after_a_stop(fixtures, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_to_end(settings(fixtures, "--num_workers=0"), Path("run"))
+    expected = files_of(Path("run/checkpoints/000006"))
+    shutil.rmtree("run/checkpoints/000006")
+    point_last(Path("run/checkpoints"), "000005")
+    resume_with("run")
+    found = files_of(Path("run/checkpoints/000006"))
+    assert [name for name in expected if found[name] != expected[name]] == []
+
+
+def test_a_moved_run_goes_on_where_it_is_now(run):
+    moved = run.rename(run.with_name("moved"))
+    resume_with(moved, "--steps=7")
+    assert (moved / "checkpoints" / "000007").is_dir()
+    assert not run.exists()
+
+
+def test_a_resumed_run_never_goes_into_the_folder_of_another_run(run, tmp_path):
+    other = Path(shutil.copytree(run, tmp_path / "other", symlinks=True))
+    before = files_of(other)
+    with pytest.raises(ConfigError, match="exists already and is not the run that is continued"):
+        resume_with(run, "--steps=7", f"--output_dir={other}")
+    assert files_of(other) == before
+    (tmp_path / "empty").mkdir()
+    resume_with(run, "--steps=7", f"--output_dir={tmp_path / 'empty'}")
+    assert (tmp_path / "empty" / "checkpoints" / "000007").is_dir()
+
+
+def test_records_of_earlier_attempts_stay(run):
+    resume_with(run / "checkpoints" / "000005")
+    first = (run / "effective_config-resumed-5.json").read_text()
+    resume_with(run / "checkpoints" / "000005", "--save_freq=2")
+    assert (run / "effective_config-resumed-5.json").read_text() == first
+    assert (run / "effective_config-resumed-5-2.json").read_text() != first
+
+
+def test_an_unfinished_line_of_the_metrics_is_cut_off(run):
+    metrics = run / "metrics.jsonl"
+    whole = metrics.read_text()
+    metrics.write_text(whole + '{"kind":"train","steps":7,"lo')
+    resume_with(run, "--steps=8")
+    records = [json.loads(line) for line in metrics.read_text().splitlines()]
+    assert [record["steps"] for record in records] == [1, 2, 3, 4, 5, 6, 6, 7, 8]
+    metrics.write_text(whole.rstrip("\n"))
+    resume_with(run / "checkpoints" / "000006", "--steps=7")
+    assert [json.loads(line)["steps"] for line in metrics.read_text().splitlines()] == [1, 2, 3, 4, 5, 6, 6, 7]
+
+
+def test_a_reset_of_the_data_order_starts_the_next_epoch(run, caplog):
+    with caplog.at_level("INFO", logger="mimetic"):
+        resume_with(run / "checkpoints" / "000002", "--reset_data_order=true", "--steps=3")
+    assert "Resuming data order at epoch 1, sample 0" in caplog.text
+
+
+def test_a_dataset_named_from_another_folder_is_explained(fixtures, tmp_path, monkeypatch):
+    shutil.copytree(fixtures / "training" / "dataset_tiny_vec", tmp_path / "a" / "data")
+    (tmp_path / "b").mkdir()
+    monkeypatch.chdir(tmp_path / "a")
     config = settings(fixtures, "--num_workers=0")
+    run_to_end(replace(config, dataset=replace(config.dataset, root="data")), tmp_path / "run")
+    monkeypatch.chdir(tmp_path / "b")
+    with pytest.raises(DatasetNotFound) as caught:
+        resume_with(tmp_path / "run", "--steps=7")
+    assert "--dataset.root=FOLDER" in caught.value.hint
+    resume_with(tmp_path / "run", "--steps=7", f"--dataset.root={tmp_path / 'a' / 'data'}")
+
+
+def test_a_fresh_optimiser_does_not_inherit_half_an_accumulation(fixtures, tmp_path, caplog):
+    config = settings(fixtures, "--num_workers=0", "--accelerator.gradient_accumulation.steps=4")
     run_to_end(config, tmp_path / "run")
-    checkpoint = find_checkpoint(tmp_path / "run")
-    resumed = replace(config, resume=True, checkpoint_path=checkpoint.folder, output_dir=tmp_path / "run")
-    with pytest.raises(ConfigError, match=f"--{flag}"):
-        train(resumed, origins={flag: "flag"})
+    with caplog.at_level("INFO", logger="mimetic"):
+        resume_with(tmp_path / "run" / "checkpoints" / "000002", "--reset_optimizer=true", "--steps=5")
+    # Steps 3 to 5 are its own three; with the lost two counted in, an update of half its gradient would come at 4.
+    assert "The last update has 3 of 4 micro-batches" in caplog.text
 
 
 def test_resuming_from_an_earlier_step_keeps_the_later_checkpoints_aside(fixtures, tmp_path):

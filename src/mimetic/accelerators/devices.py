@@ -75,8 +75,10 @@ def choose_device(wanted: str | None) -> tuple[torch.device, str]:
     name, _, index = wanted.partition(":")
     kind_by_name = {kind.name: kind for kind in KINDS}
     if name not in kind_by_name or (index and not index.isdigit()):
+        hint = "NVIDIA and AMD GPUs are `cuda`" if name in ("gpu", "nvidia", "amd", "rocm", "hip") else ""
         raise DeviceError(
-            f"`--policy.device={wanted}` is not a device", closest_hint(wanted, kind_by_name) or _what_is_there()
+            f"`--policy.device={wanted}` is not a device",
+            hint or closest_hint(name, kind_by_name) or _what_is_there(),
         )
     kind = kind_by_name[name]
     if not kind.is_available():

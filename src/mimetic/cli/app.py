@@ -2,17 +2,19 @@
 
 A command is a module with `main(argv: list[str], *, debug: bool) -> int`, where `argv` holds the flags after the
 command's name. Its settings are a dataclass that the table names as "module:Class"; from it `--help` and
-`--print_config` are answered here. A module may define `load_policy(place, revision)` for `--policy.path`. Only the
-chosen command's module is imported.
+`--print_config` are answered here. A module may define `load_policy(place, revision)` for `--policy.path`, and
+`with_preset(config, origins)` for what its settings become before they are used. Only the chosen command's module is
+imported.
 
 Exit codes: 0 done, 1 a known failure, 2 the command must change, 70 a bug of mimetic, 130 interrupted.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,18 @@ if TYPE_CHECKING:
 HELP = ("-h", "--help")
 SWITCHES = ("--debug", "--print_config")
 EXIT_BUG = 70
+_MACHINE = {
+    errno.EACCES: "choose a place that you may read and write, or change its permissions",
+    errno.EPERM: "choose a place that you may read and write, or change its permissions",
+    errno.EROFS: "choose a place that can be written to",
+    errno.ENOTDIR: "a part of the path before its end is a file; choose another path",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ENOSPC: "free some space, or choose a place on another disk",
+    errno.EDQUOT: "free some space, or choose a place on another disk",
+    errno.EIO: "the disk or its connection fails; see the system's log",
+    errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
+}
+"""Errors that the machine causes and not mimetic -> what to do."""
 EXIT_INTERRUPTED = 130
 
 
@@ -109,6 +123,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if debug:
             _print_traceback()
+        if isinstance(error, OSError) and error.errno in _MACHINE:
+            _report_machine(error)
+            return MimeticError.exit_code
         _report_bug(error, debug=debug)
         return EXIT_BUG
 
@@ -119,6 +136,9 @@ def _dispatch(words: list[str], switches: set[str], *, debug: bool) -> int:
         if rest and not rest[0].startswith("-") and words[0] == "help":
             return _dispatch([*rest, "--help"], switches, debug=debug)
         output.say(general_help())
+        return 0
+    if len(words) > 1 and words[1] in HELP and (inside := _inside(words[0])):
+        output.say(_group_help(words[0], inside))
         return 0
     if words[0] in ("--version", "-V"):
         from mimetic import __version__
@@ -169,10 +189,11 @@ def _split(words: list[str]) -> tuple[str, list[str]]:
         raise ConfigError(
             f"`{words[0]}` comes before a command", f"the command comes first: {', '.join(map(_quote, COMMANDS))}"
         )
-    inside = [name for name in COMMANDS if name.startswith(words[0] + " ")]
-    if inside:
+    if inside := _inside(words[0]):
         given = f"unknown command `{' '.join(words[:2])}`" if words[1:] else f"`{words[0]}` needs a second word"
         raise ConfigError(given, f"available: {', '.join(map(_quote, inside))}")
+    if words[0].startswith("lerobot-"):
+        raise ConfigError(f"`{words[0]}` is not part of mimetic yet", f"commands: {', '.join(map(_quote, COMMANDS))}")
     from mimetic.catalog import closest_hint
 
     hint = closest_hint(words[0], COMMANDS)
@@ -180,14 +201,28 @@ def _split(words: list[str]) -> tuple[str, list[str]]:
     raise ConfigError(f"unknown command `{words[0]}`", f"{hint} See `mimetic --help`" if hint else known)
 
 
+def _inside(word: str) -> list[str]:
+    """Commands of two words that begin with `word`."""
+    return [name for name in COMMANDS if name.startswith(word + " ")]
+
+
 def _quote(name: str) -> str:
     return f"`{name}`"
 
 
+def _listing(names: Iterable[str]) -> str:
+    names = list(names)
+    width = max(map(len, names)) + 2
+    return "\n".join(f"  {name.ljust(width)}{COMMANDS[name].summary}" for name in names)
+
+
+def _group_help(word: str, names: list[str]) -> str:
+    return f"Usage: mimetic {word} COMMAND [--FLAG=VALUE ...]\n\nCommands\n{_listing(names)}"
+
+
 def general_help() -> str:
     """The text of `mimetic --help`."""
-    width = max(map(len, COMMANDS)) + 2
-    commands = "\n".join(f"  {name.ljust(width)}{command.summary}" for name, command in COMMANDS.items())
+    commands = _listing(COMMANDS)
     return f"""\
 Usage: mimetic COMMAND [--FLAG=VALUE ...]
 
@@ -247,6 +282,12 @@ def _print_traceback() -> None:
     import traceback
 
     output.note(traceback.format_exc().rstrip())
+
+
+def _report_machine(error: OSError) -> None:
+    what = error.strerror or os.strerror(error.errno or 0)
+    where = f"`{error.filename}`: " if error.filename is not None else ""
+    output.print_problem(f"{where}{what[:1].lower()}{what[1:]}", _MACHINE[error.errno or 0])
 
 
 def _report_bug(error: Exception, *, debug: bool) -> None:

@@ -107,9 +107,9 @@ def gather(metadata: Metadata, repo_id: str) -> dict[str, Any]:
 
 def _rows(metadata: Metadata) -> int:
     """Rows in all data files, read from their footers."""
-    import pyarrow.parquet as pq
+    from mimetic.data.parquet import read_footer
 
-    return sum(pq.read_metadata(path).num_rows for path in metadata.layout.data_files())
+    return sum(read_footer(path).num_rows for path in metadata.layout.data_files())
 
 
 def _episodes_by_task(metadata: Metadata) -> dict[str, int]:

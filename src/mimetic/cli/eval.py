@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mimetic.cli import output
+from mimetic.cli.places import require_writable
 
 if TYPE_CHECKING:
     from mimetic.evaluate.config import EvalConfig
@@ -43,6 +44,7 @@ def main(argv: list[str], *, debug: bool) -> int:
     config = with_output_dir(parsed.value)
     assert config.output_dir is not None
     check_absent(config.output_dir)
+    require_writable(config.output_dir)
     from mimetic.evaluate.open_loop import evaluate_open_loop
 
     with progress_bar() as advance:

@@ -1,4 +1,4 @@
-"""`mimetic info`: this machine in a form that can be pasted into an issue (spec/training.md 22).
+"""`mimetic info`: this machine in a form that can be pasted into an issue.
 
 Versions come from package metadata, so nothing heavy is imported; torch is imported for the device part only.
 """

@@ -19,7 +19,7 @@ def print_config(cls: type, argv: list[str], *, prog: str, module: ModuleType) -
         cls: settings dataclass of the command.
         argv: its flags.
         prog: the command, such as "mimetic train".
-        module: module of the command, whose own `load_policy` is used when it has one.
+        module: module of the command, whose own `load_policy` and `with_preset` are used when it has them.
 
     Returns:
         The exit code.
@@ -34,8 +34,10 @@ def print_config(cls: type, argv: list[str], *, prog: str, module: ModuleType) -
 
     load_policy = getattr(module, "load_policy", sources.load_policy)
     parsed = parse(cls, argv, prog=prog, load_policy=load_policy, is_checked=False)
+    complete = getattr(module, "with_preset", None)
+    value, origins = complete(parsed.value, parsed.origins) if complete else (parsed.value, parsed.origins)
     output.say(f"# {prog}: settings and where they come from")
-    for row in effective(parsed.value, parsed.origins):
+    for row in effective(value, origins):
         output.say(f"{_as_typed(row.flag, row.text)}  # {row.origin}")
     for note in parsed.notes:
         output.note(f"note: {note}")

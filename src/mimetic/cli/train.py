@@ -8,12 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mimetic.cli.places import require_writable
 from mimetic.config import sources
 from mimetic.config.parse import parse
 from mimetic.config.problems import Problems
 from mimetic.config.tokens import read_tokens
+from mimetic.errors import ConfigError
 from mimetic.hub.policies import find_policy
 from mimetic.train.config import TrainConfig
+from mimetic.train.preset import with_preset
+
+__all__ = ["SUMMARY", "load_policy", "main", "with_preset"]  # `--print_config` uses load_policy and with_preset
 
 SUMMARY = "Train a policy on recorded demonstrations, or continue a run"
 
@@ -41,12 +46,15 @@ def main(argv: list[str], *, debug: bool) -> int:
         found.append(checkpoint.folder)
         return checkpoint.settings(), str(checkpoint.pretrained)
 
+    _require_run(argv)
     parsed = parse(TrainConfig, argv, prog="mimetic train", load_file=load_file, load_policy=load_policy)
     for note in parsed.notes:
         logger.info("%s", note)
     config: TrainConfig = parsed.value
     if config.resume and found:
         config = replace(config, checkpoint_path=found[0])
+    if config.output_dir is not None:
+        require_writable(config.output_dir)
     from mimetic.train.run import train
 
     train(config, origins=parsed.origins)
@@ -58,6 +66,17 @@ def load_policy(place: str, revision: str | None = None) -> Mapping[str, Any]:
     if sources.find_policy(place) is not None:
         return sources.load_policy(place)
     return sources.read_file(find_policy(place, revision=revision) / "config.json")
+
+
+def _require_run(argv: list[str]) -> None:
+    """Refuse `--resume=true` that does not say of which run, before its missing settings are asked for."""
+    given = {token.name: token.value for token in read_tokens(argv, Problems()) if token.text is not None}
+    if _resumes(argv) and "config_path" not in given:
+        run = given.get("output_dir", given.get("policy.path", "RUN"))
+        raise ConfigError(
+            "`--resume=true` needs `--config_path`, the run or checkpoint to continue",
+            f"`mimetic train --resume=true --config_path={run}`",
+        )
 
 
 def _resumes(argv: list[str]) -> bool:

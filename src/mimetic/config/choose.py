@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from mimetic.config.layers import PRESENT, FileReader, Flat, Given, lay_over, load_choice, put
@@ -19,6 +20,7 @@ from mimetic.config.tokens import Token
 from mimetic.config.unknown import has_path
 from mimetic.config.values import Mismatch, convert, is_null
 from mimetic.errors import ConfigError, MimeticError
+from mimetic.names import CONFIG_JSON
 
 DEFAULT_TYPES = {"optimizer": "adam"}
 """Kinds whose flags need no `type`; LeRobot has the same default."""
@@ -207,6 +209,8 @@ class _Picker:
 
     def _load(self, path: str) -> tuple[str, Flat] | None:
         """Type and values of the checkpoint behind `path`."""
+        if self.problems.found and find_policy(path) is None:
+            return None  # the command must change anyhow: nothing is asked of the hub for it
         revision = self.wish.revision or self.section.get("pretrained_revision")
         try:
             config = dict(self.load_policy(path, None if is_null(revision) else str(revision)))
@@ -216,7 +220,7 @@ class _Picker:
             self.problems.add(error.message, error.hint)
             return None
         type_name = config.pop("type", None)
-        place = f"{path}/config.json"
+        place = str(Path(_folder(path)) / CONFIG_JSON)
         cls = load_choice(self.choice, type_name, place, self.problems)
         if cls is None:
             return None

@@ -1,4 +1,4 @@
-"""Settings to JSON and back, in the layout of `config.json` and `train_config.json` (spec/training.md 15.2).
+"""Settings to JSON and back, in the layout of `config.json` and `train_config.json`.
 
 Fields stand in declaration order; a choice starts with its name under `type`; enums are written by value, paths as
 text, tuples as lists.

@@ -1,4 +1,4 @@
-"""Settings that older LeRobot versions wrote under other names (spec/training.md 1.5)."""
+"""Settings that older LeRobot versions wrote under other names."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The command line to settings: one parser, one order of precedence, and a recorded origin for every value.
 
 Defaults, then the checkpoint of `--policy.path`, then `--config_path`, then flags; the last of repeated flags wins.
-Every mistake in the command is found before anything is reported (spec/training.md 1).
+Every mistake in the command is found before anything is reported.
 """
 
 from __future__ import annotations

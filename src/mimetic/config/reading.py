@@ -1,4 +1,4 @@
-"""Text to plain data, the first step of the grammar of values (spec/training.md 1.3).
+"""Text to plain data, the first step of the grammar of values.
 
 Text is JSON if it is JSON, else a bracketed YAML collection, else one scalar. Scalars without quotes become `Plain`
 and are given a meaning by `values.convert`.

@@ -1,4 +1,4 @@
-"""The words of a command line: `--name=value` and `--name value` (spec/training.md 1.1)."""
+"""The words of a command line: `--name=value` and `--name value`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one grammar of values, for flags and for config files (spec/training.md 1.3): from plain data to typed values.
+"""The one grammar of values, for flags and for config files: from plain data to typed values.
 
 `reading` turns text into plain data. A scalar that was not quoted arrives as `Plain`: what it means is decided here by
 `convert`, which knows the type of the setting. So `on` is true for a bool and text for a str, `007` is 7 for an int
@@ -174,7 +174,11 @@ def _convert_path(raw: Any) -> Path:
     text = _convert_str(raw)
     if not text or "\0" in text:
         raise Mismatch("a path")
-    return Path(text)
+    # A shell leaves the tilde of `--output_dir=~/runs` alone; a folder named `~` is never meant.
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:  # `~name` of nobody, or no home
+        return Path(text)
 
 
 def _convert_none(raw: Any) -> None:

@@ -44,10 +44,10 @@ def read_training(folder: Path, metadata: Metadata, repo_id: str) -> Training | 
     if not is_same:
         return Training(name or str(root), is_same=False)
     used = _select(metadata, dataset.get("episodes"), dataset.get("exclude_episodes"))
-    fraction = float(dataset.get("eval_split") or 0.0)
     try:
+        fraction = float(dataset.get("eval_split") or 0.0)
         trained, held_out = split_episodes([metadata.episodes[number] for number in used], fraction)
-    except ConfigError:
+    except (ConfigError, TypeError, ValueError):
         # The dataset is not what it was, or the share is nonsense: what is there counts as seen, the cautious answer.
         trained, held_out = used, []
     stored = _stored_train_episodes(folder)

@@ -107,14 +107,23 @@ def best_version(names: Sequence[str]) -> str | None:
 def _translated(error: Exception, repo_id: str, repo_type: str) -> MimeticError:
     name = type(error).__name__
     status = getattr(getattr(error, "response", None), "status_code", None)
-    if "NotFound" in name or status in (401, 403, 404):
+    # LocalEntryNotFoundError: the hub was not reached and the cache is empty; whether the hub has it is not known.
+    is_absent = "NotFound" in name and name != "LocalEntryNotFoundError"
+    if is_absent or status in (401, 403, 404):
         return HubError(
             f"the hub has no {repo_type} `{repo_id}` that you may read ({name})",
             "check the spelling; a private repository needs a login (`hf auth login`)",
         )
     if isinstance(error, OSError) or "Connect" in name or "Timeout" in name or "Offline" in name:
         return OfflineError(
-            f"`{repo_id}` is not on this machine, and the hub cannot be reached ({name}: {str(error)[:120]})",
+            f"`{repo_id}` is not on this machine, and the hub cannot be reached ({_reason(error)})",
             "copy it here and give its folder, or try again with a connection",
         )
     return HubError(f"the hub failed for `{repo_id}` ({name}: {str(error)[:200]})")
+
+
+def _reason(error: BaseException) -> str:
+    """Name and text of the innermost cause, on one line: the client wraps a failed connection in advice of its own."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return " ".join(f"{type(error).__name__}: {error}".split())[:120]

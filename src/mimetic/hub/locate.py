@@ -1,4 +1,4 @@
-"""From a repository id to a folder on this machine, without the network (spec/dataset.md 14).
+"""From a repository id to a folder on this machine, without the network.
 
 Nothing here imports huggingface_hub: the layout of its cache is simple and public, and a local dataset must open at
 once.

@@ -7,7 +7,7 @@ from pathlib import Path
 from mimetic.errors import CheckpointNotFound
 from mimetic.hub.download import download_snapshot
 from mimetic.hub.locate import cached_snapshot, hub_cache, is_offline
-from mimetic.names import CHECKPOINTS_DIR, CONFIG_JSON, LAST, LAST_TXT, PRETRAINED_DIR
+from mimetic.names import CHECKPOINTS_DIR, CONFIG_JSON, LAST, LAST_TXT, PRETRAINED_DIR, TRAIN_CONFIG_JSON, WEIGHTS
 
 
 def find_policy(path: str | Path, *, revision: str | None = None) -> Path:
@@ -23,6 +23,8 @@ def find_policy(path: str | Path, *, revision: str | None = None) -> Path:
         HubError: the hub refuses.
     """
     folder = Path(path).expanduser()
+    if folder.is_file() and folder.name in (CONFIG_JSON, WEIGHTS, TRAIN_CONFIG_JSON):
+        folder = folder.parent
     if folder.exists():
         for candidate in _candidates(folder):
             if (candidate / CONFIG_JSON).is_file():

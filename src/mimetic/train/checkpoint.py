@@ -26,6 +26,7 @@ from mimetic import __version__
 from mimetic.errors import CheckpointError
 from mimetic.names import (
     CHECKPOINTS_DIR,
+    CONFIG_JSON,
     LAST,
     LAST_TXT,
     MIMETIC_JSON,
@@ -194,13 +195,12 @@ def point_last(parent: Path, name: str) -> None:
     """Make `last` mean the checkpoint `name`: a relative link, or `last.txt` where links are not allowed.
 
     Raises:
-        CheckpointError: `last` is a real folder that a person put there.
+        CheckpointError: `last` is something else that a person put there.
     """
+    check_last(parent)
     last = parent / LAST
-    if last.exists() and not last.is_symlink():
-        raise CheckpointError(
-            f"{last} is a real folder, not a link to a checkpoint", f"move it away: `mv {last} {last}.old`"
-        )
+    if last.is_dir() and not last.is_symlink():
+        _move_aside(last)
     temporary = parent / f"{_SAVING}{LAST}-{os.getpid()}"
     try:
         temporary.unlink(missing_ok=True)
@@ -218,20 +218,42 @@ def point_last(parent: Path, name: str) -> None:
     flush_folder(parent)
 
 
+def check_last(parent: Path) -> None:
+    """Refuse a `last` that is neither a link nor a copy of a checkpoint (copying a run may turn the link into one).
+
+    Raises:
+        CheckpointError: it is something else, which must not be lost.
+    """
+    last = parent / LAST
+    if last.exists() and not last.is_symlink() and not is_complete(last):
+        raise CheckpointError(
+            f"{last} is a real folder, not a link to a checkpoint", f"move it away: `mv {last} {last}.old`"
+        )
+
+
 def is_complete(folder: Path) -> bool:
     """Whether a step folder holds all that its manifest lists; without a manifest, what every checkpoint has."""
-    if folder.name.startswith(".") or not folder.is_dir():
-        return False
+    return not folder.name.startswith(".") and folder.is_dir() and first_lack(folder) is None
+
+
+def first_lack(folder: Path) -> str | None:
+    """What a step folder lacks first: a missing file, or one of another size than its manifest says; None: nothing."""
     manifest = folder / MIMETIC_JSON
     if not manifest.is_file():
-        return (folder / PRETRAINED_DIR / "config.json").is_file() and (
-            folder / TRAINING_STATE_DIR / TRAINING_STEP_JSON
-        ).is_file()
+        wanted = (f"{PRETRAINED_DIR}/{CONFIG_JSON}", f"{TRAINING_STATE_DIR}/{TRAINING_STEP_JSON}")
+        return next((name for name in wanted if not (folder / name).is_file()), None)
     try:
         files = json.loads(manifest.read_text(encoding="utf-8"))["files"]
-    except (ValueError, KeyError, TypeError):
-        return False
-    return all((folder / p).is_file() and (folder / p).stat().st_size == entry["bytes"] for p, entry in files.items())
+        sizes: dict[str, int] = {str(name): entry["bytes"] for name, entry in files.items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"a readable {MIMETIC_JSON}"
+    for name, size in sizes.items():
+        path = folder / name
+        if not path.is_file():
+            return name
+        if path.stat().st_size != size:
+            return f"the whole of {name} ({path.stat().st_size} of {size} bytes)"
+    return None
 
 
 def step_folders(parent: Path) -> list[Path]:
@@ -276,6 +298,15 @@ def clean_leftovers(parent: Path) -> list[str]:
     return removed
 
 
-def set_later_aside(parent: Path, step: int) -> list[Path]:
-    """Rename checkpoints of steps after `step`, so that a run continued from there does not mix with them."""
-    return [_move_aside(path) for path in step_folders(parent) if int(path.name) > step]
+def set_later_aside(parent: Path, step: int, *, back_to: str) -> list[Path]:
+    """Rename checkpoints of steps after `step`, so that a run continued from there does not mix with them.
+
+    Args:
+        parent: `checkpoints/`.
+        step: the step that the run continues from.
+        back_to: folder name of its checkpoint; `last` means it from now on, so that it never leads nowhere.
+    """
+    later = [path for path in step_folders(parent) if int(path.name) > step]
+    if later and back_to != LAST:
+        point_last(parent, back_to)
+    return [_move_aside(path) for path in later]

@@ -6,13 +6,14 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from mimetic.data.reader import Dataset, open_dataset
 from mimetic.data.sampler import EpisodeSampler
 from mimetic.data.split import split_episodes
 from mimetic.data.transforms.pipeline import ImageTransforms
-from mimetic.errors import DatasetError
+from mimetic.errors import DatasetError, DatasetNotFound
 from mimetic.names import ACTION, REWARD
 from mimetic.policies.config import PolicyConfig
 from mimetic.train.config import TrainConfig
@@ -68,22 +69,14 @@ def open_training_data(config: TrainConfig, policy: PolicyConfig) -> TrainingDat
     """
     settings = config.dataset
     transforms = ImageTransforms(settings.image_transforms) if settings.image_transforms.enable else None
-    whole = open_dataset(
-        settings.repo_id,
-        root=settings.root,
-        episodes=settings.episodes,
-        exclude_episodes=settings.exclude_episodes,
-        tolerance_s=config.tolerance_s,
-        return_uint8=True,
-        video_backend=settings.video_backend,
-        depth_output_unit=settings.depth_output_unit,
-        revision=settings.revision,
-    )
+    whole = _open(config)
     _check_videos(whole)
     offsets = windows(policy, whole.features)
     train_episodes, heldout_episodes = list(whole.episodes), list[int]()
     if settings.eval_split > 0:
-        rows = [whole.meta.episodes[episode] for episode in whole.episodes]
+        # In the order of the request, as in LeRobot: the last ones of each task are held out.
+        there = set(whole.episodes)
+        rows = [whole.meta.episodes[episode] for episode in settings.episodes or whole.episodes if episode in there]
         train_episodes, heldout_episodes = split_episodes(rows, settings.eval_split)
         logger.info(
             "Train/eval split: %d train, %d eval (eval_split=%s, %d tasks)",
@@ -92,8 +85,10 @@ def open_training_data(config: TrainConfig, policy: PolicyConfig) -> TrainingDat
             settings.eval_split,
             len({row.first_task for row in rows}),
         )
-    train = whole.with_windows(offsets, image_transforms=transforms, episodes=train_episodes)
-    heldout = whole.with_windows(offsets, episodes=heldout_episodes) if heldout_episodes else None
+    unread = unread_cameras(policy, whole.meta.camera_keys, config.rename_map)
+    offsets = {key: deltas for key, deltas in offsets.items() if key not in unread}
+    train = whole.with_windows(offsets, image_transforms=transforms, episodes=train_episodes, skip=unread)
+    heldout = whole.with_windows(offsets, episodes=heldout_episodes, skip=unread) if heldout_episodes else None
     if whole.meta.video_keys:
         logger.info("video decoder: %s (%s)", whole.backend, whole.backend_reason)
     starts, ends = train.episode_bounds()
@@ -112,6 +107,37 @@ def open_training_data(config: TrainConfig, policy: PolicyConfig) -> TrainingDat
     offsets_of_action = policy.action_delta_indices or [0]
     share = padded_share((ends - starts).tolist(), len(offsets_of_action), policy.drop_n_last_frames)
     return TrainingData(resolved, train, heldout, sampler, len(train_episodes), share, fingerprint)
+
+
+def _open(config: TrainConfig) -> Dataset:
+    settings = config.dataset
+    try:
+        return open_dataset(
+            settings.repo_id,
+            root=settings.root,
+            episodes=settings.episodes,
+            exclude_episodes=settings.exclude_episodes,
+            tolerance_s=config.tolerance_s,
+            return_uint8=True,
+            video_backend=settings.video_backend,
+            depth_output_unit=settings.depth_output_unit,
+            revision=settings.revision,
+        )
+    except DatasetNotFound as error:
+        if config.resume and settings.root is not None and not Path(settings.root).is_absolute():
+            raise DatasetNotFound(
+                error.message,
+                "the path counts from the folder in which the run was started: go there, or say where the dataset is "
+                "now with `--dataset.root=FOLDER`",
+            ) from error
+        raise
+
+
+def unread_cameras(policy: PolicyConfig, cameras: Sequence[str], rename_map: Mapping[str, str]) -> list[str]:
+    """Cameras of the dataset that a policy with fixed inputs does not read, so that nobody decodes them."""
+    if not policy.input_features:
+        return []
+    return [key for key in cameras if rename_map.get(key, key) not in policy.input_features]
 
 
 def padded_share(lengths: Sequence[int], chunk_size: int, drop_n_last_frames: int = 0) -> float:

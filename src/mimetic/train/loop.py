@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from mimetic.errors import Interrupted
+from mimetic.errors import DatasetError, Interrupted, TrainingError
 from mimetic.log import JsonLines
 from mimetic.processing.pipeline import Pipeline
 from mimetic.train.config import TrainConfig
@@ -100,8 +101,6 @@ class Loop:
                 step = self.progress.step
                 advance(step)
                 last = step == config.steps
-                if last:
-                    self._finish_accumulation()
                 if config.log_freq > 0 and step % config.log_freq == 0:
                     self._log()
                 if parts.heldout is not None and config.eval_steps > 0 and step % config.eval_steps == 0:
@@ -115,23 +114,40 @@ class Loop:
 
     def _one_step(self) -> None:
         parts, clock = self.parts, time.perf_counter
+        started = clock()
+        raw = self._next_batch()
+        loaded = clock()
         if self.progress.start_index == 0:
             _match_reference_stream()
-        started = clock()
-        raw = next(parts.batches)
-        loaded = clock()
         batch = parts.preprocessor(raw)
         prepared = clock()
         result = parts.stepper.forward_backward(batch)
         step = self.progress.step + 1
         parts.guard.watch(step, raw, result.loss, result.grad_norm)
         parts.stepper.update()
+        last_norm = self._finish_accumulation(step, raw) if step == self.config.steps else None
         self._waited += loaded - started
         self._prepared += prepared - loaded
         self._window_steps += 1
-        self._remember(result)
+        if self.config.log_freq > 0:  # without log lines nobody would ever read the window, and it would only grow
+            self._remember(result)
+            if last_norm is not None:
+                self.window.add("grad_norm", last_norm)
         self.counters.advance()
         self.progress = self._advanced(step, len(raw["index"]))
+
+    def _next_batch(self) -> dict[str, Any]:
+        try:
+            return next(self.parts.batches)
+        except DatasetError as error:
+            # The steps before the damaged frame are whole, and may be hours of work.
+            if self.progress.step and self.parts.save is not None:
+                self._save()
+                error.hint += (
+                    f"\nstep {self.progress.step} is saved; with the episodes left out, `mimetic train --resume=true "
+                    f"--config_path={self.config.output_dir} --reset_data_order=true` continues from it"
+                )
+            raise
 
     def _advanced(self, step: int, batch_length: int) -> Progress:
         start = self.progress.start_index + batch_length
@@ -157,15 +173,15 @@ class Loop:
             if name != "loss":
                 add(name, value)
 
-    def _finish_accumulation(self) -> None:
-        left = self.parts.stepper.micro_step
-        norm = self.parts.stepper.finish()
+    def _finish_accumulation(self, step: int, raw: dict[str, Any]) -> Tensor | None:
+        stepper = self.parts.stepper
+        left = stepper.micro_step
+        norm = stepper.close_accumulation()
         if norm is not None:
-            self.window.add("grad_norm", norm)
-            self.progress = replace(self.progress, micro_step=0)
-            logger.info(
-                "The last update has %d of %d micro-batches", left, self.config.accelerator.gradient_accumulation.steps
-            )
+            self.parts.guard.watch(step, raw, norm)
+            stepper.apply()
+            logger.info("The last update has %d of %d micro-batches", left, stepper.accumulation)
+        return norm
 
     def _log(self) -> None:
         means = self.window.means()  # reads the device: the one place where a step waits for it
@@ -181,9 +197,20 @@ class Loop:
             torch.cuda.reset_peak_memory_stats(self.device)
         record = summarise(self.counters, means)
         logger.info("%s", log_line(record))
-        if self.parts.sink is not None:
-            self.parts.sink.write({"kind": "train", **record})
+        self._note({"kind": "train", **record})
         self._restart_window()
+
+    def _note(self, record: dict[str, Any]) -> None:
+        sink = self.parts.sink
+        if sink is None:
+            return
+        try:
+            sink.write(record)
+        except OSError as error:
+            raise TrainingError(
+                f"{sink.path} could not be written at step {self.progress.step}: {error.strerror or error}",
+                f"make room there, then `mimetic train --resume=true --config_path={self.config.output_dir}`",
+            ) from error
 
     def _restart_window(self) -> None:
         self.window.clear()
@@ -195,9 +222,8 @@ class Loop:
         paused = time.perf_counter()
         result = heldout.measure(self.parts.stepper.policy)
         logger.info("step %d: eval_loss=%.4f", self.progress.step, result.loss)
-        if self.parts.sink is not None:
-            record = {"kind": "heldout", "steps": self.progress.step, "eval_loss": result.loss}
-            self.parts.sink.write({**record, "eval_loss_per_task": result.per_task})
+        record = {"kind": "heldout", "steps": self.progress.step, "eval_loss": result.loss}
+        self._note({**record, "eval_loss_per_task": result.per_task})
         self._window_start += time.perf_counter() - paused
 
     def _save(self) -> None:

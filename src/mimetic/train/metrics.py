@@ -6,11 +6,42 @@ and a hint on what limits the run follow.
 
 from __future__ import annotations
 
+import json
+import logging
 import math
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor
+
+logger = logging.getLogger(__name__)
+
+
+def drop_torn_line(path: Path) -> None:
+    """Cut a last line that a power cut or a full disk left unfinished, so that the next record gets its own line.
+
+    Args:
+        path: a file of JSON lines; it need not exist.
+
+    Raises:
+        OSError: the file cannot be read or written.
+    """
+    if not path.is_file():
+        return
+    content = path.read_bytes()
+    whole, newline, tail = content.rpartition(b"\n")
+    if not tail:
+        return
+    try:
+        json.loads(tail)
+    except ValueError:
+        logger.info("%s ended in an unfinished line, which is cut off", path)
+        with path.open("rb+") as file:
+            file.truncate(len(whole) + len(newline))
+    else:
+        with path.open("ab") as file:
+            file.write(b"\n")
 
 
 def big_number(value: float, digits: int = 0) -> str:

@@ -9,7 +9,7 @@ import datetime
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -17,8 +17,11 @@ import torch
 from mimetic.accelerators.devices import choose_device
 from mimetic.accelerators.precision import Precision, choose_precision
 from mimetic.errors import ConfigError
+from mimetic.names import CHECKPOINTS_DIR
 from mimetic.policies.config import PolicyConfig
+from mimetic.train.checkpoint import newest_name
 from mimetic.train.config import TrainConfig
+from mimetic.train.preset import overwritten_flags, with_preset
 from mimetic.train.resume import Checkpoint, check_overrides, find_checkpoint
 
 logger = logging.getLogger(__name__)
@@ -77,12 +80,18 @@ def resolve(config: TrainConfig, origins: Mapping[str, str]) -> Resolved:
     checkpoint = None
     if config.resume:
         checkpoint = find_checkpoint(_resumed_path(config))
-        check_overrides(config, origin)
+        check_overrides(config, origin, checkpoint.settings())
         config = replace(config, checkpoint_path=checkpoint.folder)
     config = _names(config, origin, checkpoint)
     config = _policy_settings(config, origin, device)
-    if not config.resume:
-        config = _preset(config, origin)
+    given = overwritten_flags(config, origin)
+    if given:
+        logger.warning(
+            "%s: no effect, the policy's preset sets optimiser and schedule; use --policy.optimizer_lr and the like, "
+            "or --use_policy_training_preset=false",
+            ", ".join(given),
+        )
+    config, origin = with_preset(config, origin)
     if config.eval.batch_size == 0:
         resolved = min(max(1, int(0.7 * (os.cpu_count() or 1))), config.eval.n_episodes, 64)
         config = replace(config, eval=replace(config.eval, batch_size=resolved))
@@ -105,9 +114,7 @@ def _names(config: TrainConfig, origin: dict[str, str], checkpoint: Checkpoint |
         config = replace(config, job_name=config.policy.type_name)
         origin["job_name"] = "resolved"
     if checkpoint is not None:
-        if origin.get("output_dir") != "flag":
-            config = replace(config, output_dir=checkpoint.run)
-        return config
+        return _resumed_folder(config, origin, checkpoint)
     if config.output_dir is None:
         now = datetime.datetime.now()
         name = f"{now:%H-%M-%S}_{config.job_name}"
@@ -115,10 +122,25 @@ def _names(config: TrainConfig, origin: dict[str, str], checkpoint: Checkpoint |
         origin["output_dir"] = "resolved"
     assert config.output_dir is not None
     if config.output_dir.exists() and not config.dry_run:
+        has_run = newest_name(config.output_dir / CHECKPOINTS_DIR) is not None
+        go_on = f", or continue that run: `mimetic train --resume=true --config_path={config.output_dir}`"
         raise ConfigError(
             f"`--output_dir={config.output_dir}` exists already, and a run never writes over another one",
-            "choose another folder, or continue that run: "
-            f"`mimetic train --resume=true --config_path={config.output_dir}`",
+            "choose another folder" + (go_on if has_run else " (that one holds no checkpoint to continue from)"),
+        )
+    return config
+
+
+def _resumed_folder(config: TrainConfig, origin: Mapping[str, str], checkpoint: Checkpoint) -> TrainConfig:
+    given = config.output_dir
+    if given is not None and given.resolve() == checkpoint.run:
+        return config  # as it was typed when the run began: what is saved must not tell that the run was stopped
+    if given is None or origin.get("output_dir") != "flag":
+        return replace(config, output_dir=checkpoint.run)
+    if given.exists() and not (given.is_dir() and not any(given.iterdir())):
+        raise ConfigError(
+            f"`--output_dir={given}` exists already and is not the run that is continued, {checkpoint.run}",
+            "choose another folder, or leave `--output_dir` out to go on in the run's own",
         )
     return config
 
@@ -151,25 +173,3 @@ def _policy_settings(config: TrainConfig, origin: dict[str, str], device: torch.
     if policy.use_amp:
         logger.warning("--policy.use_amp has no effect on training; use --accelerator.mixed_precision=bf16")
     return replace(config, policy=policy)
-
-
-def _preset(config: TrainConfig, origin: dict[str, str]) -> TrainConfig:
-    assert config.policy is not None
-    if not config.use_policy_training_preset:
-        return config
-    for group in ("optimizer", "scheduler"):
-        given = sorted(name for name, source in origin.items() if name.startswith(f"{group}.") and source == "flag")
-        if given:
-            logger.warning(
-                "%s: no effect, the policy's preset sets the %s; use --policy.optimizer_lr and the like, "
-                "or --use_policy_training_preset=false",
-                ", ".join(f"--{name}" for name in given),
-                group,
-            )
-        for name in [name for name in origin if name.startswith(f"{group}.")]:
-            del origin[name]
-    optimizer, scheduler = config.policy.optimizer_preset(), config.policy.scheduler_preset()
-    for group, preset in (("optimizer", optimizer), ("scheduler", scheduler)):
-        names = [f".{item.name}" for item in fields(preset)] if preset is not None else []
-        origin |= dict.fromkeys([f"{group}{name}" for name in names] or [group], "preset")
-    return replace(config, optimizer=optimizer, scheduler=scheduler)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mimetic.errors import CheckpointNotFound, ConfigError
+from mimetic.config.codec import decode, encode
+from mimetic.errors import CheckpointError, CheckpointNotFound, ConfigError
 from mimetic.names import (
     CHECKPOINTS_DIR,
     LAST,
@@ -19,7 +20,7 @@ from mimetic.names import (
     TRAIN_CONFIG_JSON,
     TRAINING_STATE_DIR,
 )
-from mimetic.train.checkpoint import last_checkpoint, newest_name
+from mimetic.train.checkpoint import first_lack, last_checkpoint, newest_name
 from mimetic.train.config import TrainConfig
 from mimetic.train.state import Progress, read_json
 
@@ -56,7 +57,11 @@ class Checkpoint:
             stored = read_json(own)
             if isinstance(stored, dict) and isinstance(stored.get("config"), dict):
                 return dict(stored["config"])
-        return dict(read_json(self.pretrained / TRAIN_CONFIG_JSON))
+        path = self.pretrained / TRAIN_CONFIG_JSON
+        settings = read_json(path)
+        if not isinstance(settings, dict):
+            raise CheckpointError(f"{path} holds a {type(settings).__name__}, not the settings of a run")
+        return settings
 
 
 def find_checkpoint(text: str | Path) -> Checkpoint:
@@ -81,7 +86,12 @@ def find_checkpoint(text: str | Path) -> Checkpoint:
     if path.name == CHECKPOINTS_DIR:
         found = last_checkpoint(path)
         if found is None:
-            raise CheckpointNotFound(f"{path} holds no complete checkpoint", "start the run anew in another folder")
+            steps = sorted(step for step in path.iterdir() if step.name.isdigit() and step.is_dir())
+            broken = [f"{step.name} lacks {lack}" for step in steps if (lack := first_lack(step))]
+            raise CheckpointNotFound(
+                f"{path} holds no complete checkpoint" + (f": {'; '.join(broken[-3:])}" if broken else ""),
+                "start the run anew in another folder",
+            )
         return Checkpoint(found.resolve())
     if path.name == PRETRAINED_DIR or ((path / TRAIN_CONFIG_JSON).is_file() and path.parent.name != CHECKPOINTS_DIR):
         path = path.parent if path.name == PRETRAINED_DIR else path.resolve().parent
@@ -112,37 +122,54 @@ def _nearby(path: Path) -> str:
     return f"runs nearby: {', '.join(best[:3])}"
 
 
+_STATS = "the statistics and names in the checkpoint are used"
 _FIXED = {
     "seed": "the order of frames and all noise depend on it",
     "optimizer": "the stored state belongs to it",
     "scheduler": "the stored state belongs to it",
     "use_policy_training_preset": "a resumed run keeps its optimiser and schedule",
     "accelerator": "the stored numbers were made with it",
+    "policy": "the weights and the optimiser belong to the old value",
+    "dataset.use_imagenet_stats": _STATS,
+    "stats_dataset": _STATS,
+    "rename_map": _STATS,
 }
 """Settings that a resumed run keeps, and why."""
+_FREE = ("policy.device", "policy.push_to_hub", "policy.repo_id")
 
 
-def check_overrides(config: TrainConfig, origins: Mapping[str, str]) -> None:
+def check_overrides(config: TrainConfig, origins: Mapping[str, str], stored: Mapping[str, Any]) -> None:
     """Refuse flags that a resumed run cannot honour (half-applied settings are worse than none).
+
+    Args:
+        config: settings of the resumed run, flags applied.
+        origins: where each setting comes from, by dotted flag; a flag that repeats the stored value is fine.
+        stored: settings in the checkpoint (`Checkpoint.settings`).
 
     Raises:
         ConfigError: lists every such flag with the reason.
     """
-    flags = [name for name, origin in origins.items() if origin == "flag"]
-    problems = []
-    for name in flags:
+    now = encode(config, full=True)
+    before = encode(decode(TrainConfig, stored, where="the checkpoint", on_unknown=lambda name, value: None), full=True)
+    refused: dict[str, list[str]] = {}
+    for name, origin in origins.items():
         group = name.split(".")[0]
-        if group in _FIXED and not (config.reset_optimizer and group in ("optimizer", "scheduler")):
-            problems.append(f"`--{name}` cannot change on resume: {_FIXED[group]}")
-        elif group == "policy" and name not in ("policy.device", "policy.push_to_hub", "policy.repo_id"):
-            problems.append(
-                f"`--{name}` cannot change on resume: the weights and the optimiser belong to the old value"
-            )
-    if problems:
+        reason = _FIXED.get(name) or _FIXED.get(group)
+        free = name in _FREE or (config.reset_optimizer and group in ("optimizer", "scheduler"))
+        if origin == "flag" and reason and not free and _at(now, name) != _at(before, name):
+            refused.setdefault(reason, []).append(f"`--{name}`")
+    if refused:
         raise ConfigError(
-            "; ".join(problems),
+            "; ".join(f"{', '.join(names)} cannot change on resume: {reason}" for reason, names in refused.items()),
             "start a new run from these weights: `--policy.path=RUN` instead of `--resume=true --config_path=RUN`",
         )
+
+
+def _at(settings: Any, name: str) -> Any:
+    """The value at a dotted name; None where a group on the way is absent."""
+    for part in name.split("."):
+        settings = settings.get(part) if isinstance(settings, Mapping) else None
+    return settings
 
 
 def check_same_data(stored: Progress, fingerprint: Mapping[str, Any], *, batch_size: int, reset: bool) -> None:

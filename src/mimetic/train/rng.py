@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from mimetic.errors import CheckpointError
+from mimetic.train.state import read_tensors
 
 
 def seed_everything(seed: int | None) -> None:
@@ -53,9 +54,9 @@ def load_rng(path: Path) -> None:
     """Put the global generators into a stored state.
 
     Raises:
-        CheckpointError: the file lacks a state.
+        CheckpointError: the file is missing or truncated, or does not hold such states.
     """
-    tensors = load_file(str(path))
+    tensors = read_tensors(path)
     try:
         words = tuple(int(word) for word in tensors["py_rng_state"].tolist())
         random.setstate((int(tensors["py_rng_version"]), words, None))
@@ -71,6 +72,8 @@ def load_rng(path: Path) -> None:
         torch.set_rng_state(tensors["torch_rng_state"])
     except KeyError as error:
         raise CheckpointError(f"{path} has no {error}: it does not hold the state of the random generators") from error
+    except (TypeError, ValueError, IndexError, RuntimeError) as error:
+        raise CheckpointError(f"{path} does not hold the state of the random generators ({error})") from error
     if "torch_cuda_rng_state" in tensors and torch.cuda.is_available():
         torch.cuda.set_rng_state(tensors["torch_cuda_rng_state"])
     if "torch_mps_rng_state" in tensors and torch.backends.mps.is_available():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -17,18 +18,19 @@ from mimetic.config.check import require_valid
 from mimetic.config.codec import encode
 from mimetic.config.effective import as_json, effective
 from mimetic.data.loader import BatchLoader
+from mimetic.errors import TrainingError
 from mimetic.log import JsonLines
 from mimetic.names import CHECKPOINTS_DIR, METRICS_JSONL
 from mimetic.optim.build import make_optimizer
 from mimetic.optim.schedules import describe_schedule, make_scheduler
 from mimetic.policies.base import Policy
-from mimetic.train.checkpoint import Saved, clean_leftovers, save_checkpoint, set_later_aside
+from mimetic.train.checkpoint import Saved, check_last, clean_leftovers, save_checkpoint, set_later_aside
 from mimetic.train.config import TrainConfig
 from mimetic.train.data import TrainingData, open_training_data
 from mimetic.train.guard import FiniteGuard
 from mimetic.train.heldout import Heldout, heldout_positions
 from mimetic.train.loop import Loop, Parts
-from mimetic.train.metrics import big_number
+from mimetic.train.metrics import big_number, drop_torn_line
 from mimetic.train.model import Model, build_model
 from mimetic.train.resolve import Resolved, resolve
 from mimetic.train.resume import check_same_data
@@ -67,6 +69,8 @@ def train(config: TrainConfig, *, origins: Mapping[str, str] | None = None) -> P
         seed_everything(resolved.config.seed)
     logger.info("Creating dataset")
     data = open_training_data(resolved.config, resolved.policy)
+    if data.config.dataset.video_backend != resolved.config.dataset.video_backend:
+        resolved.origins["dataset.video_backend"] = "resolved"
     resolved = replace(resolved, config=data.config)
     logger.info("Creating policy")
     model = build_model(resolved.config, data, resolved.checkpoint)
@@ -132,10 +136,12 @@ def _start_position(
     check_same_data(stored, data.fingerprint, batch_size=config.batch_size, reset=config.reset_data_order)
     if config.reset_optimizer:
         logger.info("The optimiser and the schedule start afresh, as asked")
+        stored = replace(stored, micro_step=0)  # an unfinished accumulation goes with its optimiser
     else:
         load_optimizer(folder, optimizer)
         if scheduler is not None:
             load_scheduler(folder, scheduler)
+            _tell_changed_steps(resolved.checkpoint.settings().get("steps"), config.steps)
         if stored.micro_step:
             load_gradients(folder, policy)
     load_rng(folder / "rng_state.safetensors")
@@ -152,12 +158,19 @@ def _start_position(
     return position
 
 
+def _tell_changed_steps(before: object, now: int) -> None:
+    if isinstance(before, int) and before != now:
+        logger.info(
+            "--steps changes from %d to %d: the schedule goes on along the curve of a run of %d", before, now, now
+        )
+
+
 def _run(run: _Run) -> Path:
     config, folder = run.resolved.config, run.resolved.folder
     if run.progress.step >= config.steps:
         logger.info("This run is at its last step already (%d of %d); nothing to do", run.progress.step, config.steps)
         return folder
-    _prepare_folder(run)
+    sink = _prepare_folder(run)
     loader = BatchLoader(
         run.data.train,
         run.data.sampler,
@@ -167,10 +180,7 @@ def _run(run: _Run) -> Path:
         seed=config.seed or 0,
         pin_memory=run.resolved.precision.device.type == "cuda",
     )
-    sink = JsonLines(folder / METRICS_JSONL)
     try:
-        if run.resolved.checkpoint is not None:
-            sink.write({"kind": "resume", "steps": run.progress.step})
         stepper = _make_stepper(run)
         _banner(run)
         parts = Parts(
@@ -187,21 +197,43 @@ def _run(run: _Run) -> Path:
         Loop(config, parts, run.progress).run()
     finally:
         loader.close()
-        sink.close()
+        with contextlib.suppress(OSError):  # a full disk has been reported where it was met
+            sink.close()
     logger.info("End of training")
     return folder
 
 
-def _prepare_folder(run: _Run) -> None:
-    folder, config = run.resolved.folder, run.resolved.config
-    folder.mkdir(parents=True, exist_ok=run.resolved.checkpoint is not None)
-    checkpoints = folder / CHECKPOINTS_DIR
-    for name in clean_leftovers(checkpoints):
-        logger.info("Removed %s, a checkpoint that was being written when the run was killed", name)
-    if run.resolved.checkpoint is not None and run.resolved.checkpoint.run == folder.resolve():
-        set_later_aside(checkpoints, run.progress.step)
-    suffix = f"-resumed-{run.progress.step}" if run.resolved.checkpoint is not None else ""
-    write_json(folder / f"effective_config{suffix}.json", as_json(effective(config, run.resolved.origins)))
+def _prepare_folder(run: _Run) -> JsonLines:
+    """Make the run's folder ready and open its metrics file."""
+    folder, config, checkpoint = run.resolved.folder, run.resolved.config, run.resolved.checkpoint
+    try:
+        folder.mkdir(parents=True, exist_ok=checkpoint is not None)
+        checkpoints = folder / CHECKPOINTS_DIR
+        check_last(checkpoints)
+        for name in clean_leftovers(checkpoints):
+            logger.info("Removed %s, a checkpoint that was being written when the run was killed", name)
+        if checkpoint is not None and checkpoint.run == folder.resolve():
+            set_later_aside(checkpoints, run.progress.step, back_to=checkpoint.folder.name)
+        name = "effective_config" if checkpoint is None else f"effective_config-resumed-{run.progress.step}"
+        write_json(_unused(folder, name), as_json(effective(config, run.resolved.origins)))
+        drop_torn_line(folder / METRICS_JSONL)
+        sink = JsonLines(folder / METRICS_JSONL)
+        if checkpoint is not None:
+            sink.write({"kind": "resume", "steps": run.progress.step})
+    except OSError as error:
+        raise TrainingError(
+            f"the run's folder {folder} cannot be written: {error.strerror or error}",
+            "choose another place with `--output_dir`",
+        ) from error
+    return sink
+
+
+def _unused(folder: Path, name: str) -> Path:
+    """`<name>.json`, or with a number when an earlier attempt from the same step left one."""
+    path, number = folder / f"{name}.json", 2
+    while path.exists():
+        path, number = folder / f"{name}-{number}.json", number + 1
+    return path
 
 
 def _make_stepper(run: _Run) -> Stepper:

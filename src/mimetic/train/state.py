@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -125,12 +126,6 @@ def load_progress(folder: Path, *, num_frames: int, batch_size: int) -> Progress
     Raises:
         CheckpointError: a file is missing or broken.
     """
-    own = folder / MIMETIC_STATE_JSON
-    if own.is_file():
-        try:
-            return Progress(**read_json(own))
-        except TypeError as error:
-            raise CheckpointError(f"{own} does not hold the position of a run ({error})") from error
     from mimetic.data.sampler import resume_position
 
     stored = read_json(folder / TRAINING_STEP_JSON)
@@ -139,6 +134,18 @@ def load_progress(folder: Path, *, num_frames: int, batch_size: int) -> Progress
     step = stored["step"]
     size = int(stored.get("batch_size", batch_size))
     processes = int(stored.get("dp_world_size") or stored.get("num_processes") or 1)
+    own = _own_progress(folder / MIMETIC_STATE_JSON)
+    if own is not None and (own.step, own.batch_size) == (step, size):
+        return own
+    if own is not None:
+        logger.warning(
+            "%s is of step %d and batch size %d, but the checkpoint was written anew by another program; "
+            "the position follows from its step %d",
+            folder / MIMETIC_STATE_JSON,
+            own.step,
+            own.batch_size,
+            step,
+        )
     epoch, start = resume_position(step, num_frames, size, processes)
     return Progress(
         step=step,
@@ -149,6 +156,22 @@ def load_progress(folder: Path, *, num_frames: int, batch_size: int) -> Progress
         start_index=start,
         grad_accum_steps=int(stored.get("grad_accum_steps", 1)),
     )
+
+
+def _own_progress(path: Path) -> Progress | None:
+    if not path.is_file():
+        return None
+    stored = read_json(path)
+    try:
+        progress = Progress(**stored)
+    except TypeError as error:
+        raise CheckpointError(f"{path} does not hold the position of a run ({error})") from error
+    wrong = [name for name, value in stored.items() if name != "dataset" and (type(value) is not int or value < 0)]
+    if not isinstance(stored.get("dataset", {}), dict):
+        wrong.append("dataset")
+    if wrong or progress.micro_step >= progress.grad_accum_steps:
+        raise CheckpointError(f"{path} does not hold the position of a run (wrong: {', '.join(wrong) or 'micro_step'})")
+    return progress
 
 
 def save_optimizer(folder: Path, optimizer: Optimizer) -> None:
@@ -176,7 +199,13 @@ def load_optimizer(folder: Path, optimizer: Optimizer) -> None:
     groups = read_json(folder / OPTIMIZER_GROUPS_JSON)
     tensors = read_tensors(folder / OPTIMIZER_STATE)
     fresh = optimizer.state_dict()["param_groups"]
-    stored_sizes = [len(group["params"]) for group in groups]
+    try:
+        stored_sizes = [len(group["params"]) for group in groups]
+    except (TypeError, KeyError) as error:
+        raise CheckpointError(
+            f"{folder / OPTIMIZER_GROUPS_JSON} holds no groups of an optimiser",
+            "an older checkpoint of the run may be complete",
+        ) from error
     fresh_sizes = [len(group["params"]) for group in fresh]
     if stored_sizes != fresh_sizes:
         raise CheckpointError(
@@ -193,8 +222,10 @@ def load_optimizer(folder: Path, optimizer: Optimizer) -> None:
         merged.append(now | {k: tuple(v) if k == "betas" else v for k, v in known.items()} | {"params": now["params"]})
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
-        _, number, name = key.split("/", 2)
-        state.setdefault(int(number), {})[name] = value
+        found = re.fullmatch(r"state/(\d+)/(\w+)", key)
+        if found is None:
+            raise CheckpointError(f"{folder / OPTIMIZER_STATE} holds `{key}`, which is no state of a parameter")
+        state.setdefault(int(found[1]), {})[found[2]] = value
     _check_state_shapes(folder / OPTIMIZER_STATE, state, optimizer)
     optimizer.load_state_dict({"state": state, "param_groups": merged})
 
@@ -247,9 +278,10 @@ def load_scheduler(folder: Path, scheduler: LRScheduler) -> None:
     path = folder / SCHEDULER_STATE_JSON
     stored = read_json(path)
     fresh = scheduler.state_dict()
-    if len(stored.get("base_lrs", [])) != len(fresh["base_lrs"]):
+    rates = stored.get("base_lrs", []) if isinstance(stored, dict) else []
+    if not isinstance(rates, list) or len(rates) != len(fresh["base_lrs"]):
         raise CheckpointError(
-            f"{path} holds {len(stored.get('base_lrs', []))} learning rates, this run has {len(fresh['base_lrs'])}",
+            f"{path} holds the learning rates {rates}, this run has {len(fresh['base_lrs'])}",
             "use the optimiser settings of the run, or start it afresh with `--reset_optimizer=true`",
         )
     scheduler.load_state_dict({key: stored.get(key, value) for key, value in fresh.items()})

@@ -83,33 +83,32 @@ class Stepper:
     def update(self) -> None:
         """Step the optimiser when an accumulation is complete, and the schedule always."""
         if self.micro_step == self.accumulation:
-            self._apply()
+            self.apply()
         if self.scheduler is not None:
             with warnings.catch_warnings():
                 # Schedules count micro-batches here, so the first of them may come before the first update by design.
                 warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step")
                 self.scheduler.step()
 
-    def finish(self) -> Tensor | None:
-        """Make a last update from an unfinished accumulation, with the divisor of the micro-batches that it has.
+    def close_accumulation(self) -> Tensor | None:
+        """Give an unfinished accumulation the divisor of the micro-batches that it has, and clip it.
 
         Returns:
-            The gradient norm, or None when nothing was left over.
+            The gradient norm, to be looked at before `apply`; None when nothing was left over.
         """
         if self.micro_step == 0:
             return None
         factor = self.accumulation / self.micro_step
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
         torch._foreach_mul_(gradients, factor)
-        norm = clip_gradients(self._parameters, self.clip_norm)
-        self._apply()
-        return norm
+        return clip_gradients(self._parameters, self.clip_norm)
 
     def learning_rate(self) -> float:
         """Learning rate of the first group: the one of the next update."""
         return float(self.optimizer.param_groups[0]["lr"])
 
-    def _apply(self) -> None:
+    def apply(self) -> None:
+        """Update the weights with the gradients as they are, and start a new accumulation."""
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.micro_step = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 import types
@@ -87,6 +88,15 @@ def test_every_command_has_help_and_its_example_can_be_read(name: str, capsys: C
     assert {token.name for token in tokens} <= set(flag_names(load_object(app.COMMANDS[name].config), {}))
 
 
+@pytest.mark.parametrize("argv", [["dataset", "--help"], ["dataset", "-h"], ["help", "dataset"]])
+def test_the_first_word_of_a_command_of_two_has_help(argv: list[str], capsys: Capture) -> None:
+    assert app.main(argv) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("Usage: mimetic dataset COMMAND ")
+    assert "  dataset info  Show what is inside a dataset" in out
+    assert err == ""
+
+
 def test_help_takes_words_and_types(capsys: Capture) -> None:
     assert app.main(["train", "--optimizer.type=sgd", "--help", "momentum"]) == 0
     assert "--optimizer.momentum" in capsys.readouterr().out
@@ -100,6 +110,11 @@ def test_help_takes_words_and_types(capsys: Capture) -> None:
         (["zzz"], "error: unknown command `zzz`\nhint: commands: `train`, `eval`, `inspect`, `dataset info`, `info`\n"),
         (["dataset"], "error: `dataset` needs a second word\nhint: available: `dataset info`\n"),
         (["dataset", "inf"], "error: unknown command `dataset inf`\nhint: available: `dataset info`\n"),
+        (
+            ["lerobot-record"],
+            "error: `lerobot-record` is not part of mimetic yet\n"
+            "hint: commands: `train`, `eval`, `inspect`, `dataset info`, `info`\n",
+        ),
         (["lerobot-train"], "error: unknown command `lerobot-train`\nhint: did you mean `mimetic train`?\n"),
         (
             ["--steps=3"],
@@ -122,6 +137,17 @@ def test_wrong_commands(argv: list[str], text: str, capsys: Capture) -> None:
         (Interrupted("saved step 3"), 130, "error: saved step 3\n"),
         (KeyboardInterrupt(), 130, "error: interrupted\n"),
         (MimeticError(), 1, "error: MimeticError\n"),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "out/x"),
+            1,
+            "error: `out/x`: permission denied\n"
+            "hint: choose a place that you may read and write, or change its permissions\n",
+        ),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            1,
+            "error: no space left on device\nhint: free some space, or choose a place on another disk\n",
+        ),
         (
             ZeroDivisionError("division by zero"),
             70,
@@ -183,3 +209,18 @@ def test_print_config_shows_also_what_the_command_would_refuse(capsys: Capture) 
     out, err = capsys.readouterr()
     assert "--steps=0 " in out
     assert err == "error: `--steps=0` must be at least 1\n"
+
+
+def test_print_config_shows_the_preset_that_training_will_use(capsys: Capture) -> None:
+    argv = ["train", "--dataset.repo_id=me/x", "--policy.type=act", "--policy.optimizer_lr=1e-4", "--print_config"]
+    assert app.main(argv) == 0
+    table = dict(line.split("  # ") for line in capsys.readouterr().out.splitlines()[1:])
+    table = {text.strip(): origin for text, origin in table.items()}
+    assert table["--optimizer.type=adamw"] == table["--optimizer.lr=0.0001"] == table["--scheduler=null"] == "preset"
+    assert app.main([*argv, "--optimizer.lr=3"]) == 0
+    assert "--optimizer.lr=0.0001" in capsys.readouterr().out
+    own = ["--use_policy_training_preset=false", "--optimizer.type=sgd", "--scheduler.type=diffuser"]
+    assert app.main([*argv, *own]) == 0
+    out = capsys.readouterr().out
+    assert "--optimizer.type=sgd" in out
+    assert "# preset" not in out

@@ -69,3 +69,12 @@ def test_no_dataset_is_two_lines(tmp_path: Path, capsys: Capture) -> None:
     assert err.startswith(f"error: no dataset at `{tmp_path}` (expected meta/info.json)\nhint: ")
     assert err.count("\n") == 2
     assert run(capsys)[2] == "error: no dataset is named: `mimetic dataset info --root=FOLDER`\n"
+
+
+def test_a_cut_data_file_is_named(tmp_path: Path, capsys: Capture) -> None:
+    shutil.copytree(DATASETS / "training/dataset_tiny_vec", tmp_path / "cut")
+    file = next((tmp_path / "cut/data").rglob("*.parquet"))
+    file.write_bytes(file.read_bytes()[:100])
+    code, out, err = run(capsys, str(tmp_path / "cut"))
+    assert (code, out) == (1, "")
+    assert err.startswith(f"error: `{file}` has no readable Parquet footer")

@@ -1,4 +1,4 @@
-"""The one grammar of values: every row of spec/training.md 1.2 and 1.3 with its intended meaning."""
+"""The one grammar of values: every kind of value with its intended meaning."""
 
 from __future__ import annotations
 
@@ -249,3 +249,10 @@ def test_no_text_raises_anything_but_a_mismatch(text: str, hint: Any) -> None:
         parse(text, hint)
     except Mismatch:
         pass
+
+
+def test_the_tilde_of_a_path_is_the_home_folder(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    assert convert("~/runs/a", Path) == Path("/home/me/runs/a")
+    assert convert("runs/~a", Path) == Path("runs/~a")
+    assert convert("~nobody-has-this-name/a", Path) == Path("~nobody-has-this-name/a")

@@ -69,6 +69,12 @@ def test_a_split_that_the_dataset_no_longer_allows_counts_everything_as_seen(che
     assert (found.trained, found.held_out) == ({0}, set())
 
 
+@pytest.mark.parametrize("nonsense", ["much", [0.3], 7])
+def test_a_share_that_is_no_share_counts_everything_as_seen(checkpoint, metadata, nonsense):
+    found = read_training(checkpoint({"repo_id": "me/a", "eval_split": nonsense}), metadata, "me/a")
+    assert (found.trained, found.held_out) == (set(range(6)), set())
+
+
 def test_no_record_or_a_broken_one_means_not_known(tmp_path, metadata):
     assert read_training(tmp_path, metadata, "me/a") is None
     (tmp_path / "train_config.json").write_text("{")

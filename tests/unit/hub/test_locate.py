@@ -126,9 +126,20 @@ class ConnectError(Exception):
     pass
 
 
+class LocalEntryNotFoundError(FileNotFoundError, ValueError):
+    pass
+
+
+def unreached():
+    error = LocalEntryNotFoundError("An error happened while trying to locate the files on the Hub. Please check ...")
+    error.__cause__ = ConnectError("[Errno -2] Name or service\nnot known")
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "expected", "text"),
     [
+        (unreached(), OfflineError, r"cannot be reached \(ConnectError: \[Errno -2\] Name or service not known\)"),
         (RepositoryNotFoundError("404"), HubError, "has no dataset"),
         (ConnectError("no route"), OfflineError, "cannot be reached"),
         (TimeoutError("slow"), OfflineError, "cannot be reached"),

@@ -181,3 +181,17 @@ def test_standard_pipelines_refuse_incomplete_statistics_and_rename_them():
 def test_a_postprocessor_wants_an_action_tensor():
     with pytest.raises(ShapeError, match="given a dict"):
         Pipeline("policy_postprocessor", []).run_action({"action": torch.zeros(1)})
+
+
+@pytest.mark.parametrize("kind", [Normalizer, Unnormalizer])
+def test_the_choice_of_observations_never_concerns_the_action(kind):
+    features = {"observation.state": STATE, "observation.other": STATE, "action": ACTION}
+    all_stats = dict.fromkeys(features, stats(2))
+    step = kind(features, MODES, all_stats, normalize_observation_keys=["observation.state"])
+    batch = {"observation.state": torch.zeros(1, 2), "observation.other": torch.zeros(1, 2)}
+    transition = split_batch({**batch, "action": torch.zeros(1, 2)})
+    step(transition)
+    changed = transition.observation["observation.state"]
+    assert not torch.equal(changed, torch.zeros(1, 2))
+    assert torch.equal(transition.observation["observation.other"], torch.zeros(1, 2))
+    assert torch.equal(transition.action, changed)

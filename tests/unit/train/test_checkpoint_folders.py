@@ -4,6 +4,7 @@ import pytest
 
 from mimetic.errors import CheckpointError, CheckpointNotFound
 from mimetic.train.checkpoint import (
+    check_last,
     clean_leftovers,
     is_complete,
     last_checkpoint,
@@ -63,8 +64,10 @@ def test_last_works_without_symbolic_links(checkpoints, monkeypatch):
 
 def test_a_persons_folder_called_last_is_not_replaced(checkpoints):
     (checkpoints / "last").mkdir()
-    with pytest.raises(CheckpointError, match="real folder"):
-        point_last(checkpoints, "000006")
+    for refuse in (check_last, lambda parent: point_last(parent, "000006")):
+        with pytest.raises(CheckpointError, match="real folder"):
+            refuse(checkpoints)
+    assert list((checkpoints / "last").iterdir()) == []
 
 
 def test_a_broken_or_incomplete_last_gives_way_to_the_newest_complete_checkpoint(checkpoints):
@@ -91,11 +94,40 @@ def test_only_our_leftovers_are_removed(checkpoints):
 
 
 def test_later_checkpoints_move_aside_and_keep_their_content(checkpoints):
-    moved = set_later_aside(checkpoints, 3)
+    moved = set_later_aside(checkpoints, 3, back_to="000003")
     assert sorted(p.name for p in moved) == ["000006.superseded-1", "000009.superseded-1"]
     assert [p.name for p in step_folders(checkpoints)] == ["000003"]
     make_step(checkpoints, "000006")
-    assert [p.name for p in set_later_aside(checkpoints, 3)] == ["000006.superseded-2"]
+    assert [p.name for p in set_later_aside(checkpoints, 3, back_to="000003")] == ["000006.superseded-2"]
+
+
+def test_last_leads_somewhere_while_later_checkpoints_move_aside(checkpoints, monkeypatch):
+    point_last(checkpoints, "000009")
+
+    def killed(folder):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mimetic.train.checkpoint._move_aside", killed)
+    with pytest.raises(KeyboardInterrupt):
+        set_later_aside(checkpoints, 3, back_to="000003")
+    assert (checkpoints / "last").readlink().as_posix() == "000003"
+
+
+def test_a_copied_run_in_which_last_became_a_folder_goes_on(checkpoints):
+    make_step(checkpoints, "last")
+    check_last(checkpoints)
+    assert last_checkpoint(checkpoints).name == "000009"
+    point_last(checkpoints, "000006")
+    assert (checkpoints / "last").readlink().as_posix() == "000006"
+    assert is_complete(checkpoints / "last.superseded-1")
+
+
+@pytest.mark.parametrize(
+    "manifest", ['{"files": []}', '{"files": {"a": 3}}', "[]", "3", "{", '{"files": {"a": {"sha256": ""}}}']
+)
+def test_a_damaged_manifest_means_incomplete(checkpoints, manifest):
+    (checkpoints / "000009" / "mimetic.json").write_text(manifest)
+    assert last_checkpoint(checkpoints).name == "000006"
 
 
 def test_every_form_of_naming_a_checkpoint_finds_it(checkpoints):
@@ -127,3 +159,12 @@ def test_an_incomplete_step_folder_names_the_complete_one(checkpoints):
         find_checkpoint(checkpoints / "000012")
     assert "training_state" in caught.value.message
     assert "000009" in caught.value.hint
+
+
+def test_a_run_without_a_complete_checkpoint_names_what_is_lacking(tmp_path):
+    parent = tmp_path / "run" / "checkpoints"
+    make_step(parent, "000003")
+    (parent / "000003" / "pretrained_model" / "config.json").unlink()
+    with pytest.raises(CheckpointNotFound) as caught:
+        find_checkpoint(tmp_path / "run")
+    assert "000003 lacks pretrained_model/config.json" in caught.value.message
