@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 DATA=${DATA:-tests/fixtures/real/g1_v21}
 OUTPUT=${OUTPUT:-outputs/demo}
-STEPS=${STEPS:-100}
+STEPS=${STEPS:-150}
 BATCH_SIZE=${BATCH_SIZE:-4}
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
