@@ -12,6 +12,7 @@ import time
 import pytest
 
 from mimetic.policies.checkpoint import load_pretrained
+from mimetic.testing.tiny import TINY_ACT
 from mimetic.train.checkpoint import is_complete
 from mimetic.train.resume import find_checkpoint
 from mimetic.train.state import read_tensors
@@ -61,16 +62,7 @@ def flags(fixtures, run):
     return [
         "--dataset.repo_id=local/tiny_vec",
         f"--dataset.root={fixtures / 'training' / 'dataset_tiny_vec'}",
-        "--policy.type=act",
-        "--policy.device=cpu",
-        "--policy.dim_model=16",
-        "--policy.n_heads=2",
-        "--policy.dim_feedforward=32",
-        "--policy.n_encoder_layers=1",
-        "--policy.n_vae_encoder_layers=1",
-        "--policy.latent_dim=4",
-        "--policy.chunk_size=8",
-        "--policy.n_action_steps=8",
+        *TINY_ACT,
         "--batch_size=4",
         "--num_workers=0",
         f"--steps={STEPS}",

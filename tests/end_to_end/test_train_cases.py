@@ -8,19 +8,11 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from mimetic.testing.datasets import build_dataset, coded_image, write_video
+from mimetic.testing.tiny import TINY_ACT
 from mimetic.train.data import padded_share
 
 TINY = [
-    "--policy.type=act",
-    "--policy.device=cpu",
-    "--policy.dim_model=16",
-    "--policy.n_heads=2",
-    "--policy.dim_feedforward=32",
-    "--policy.n_encoder_layers=1",
-    "--policy.n_vae_encoder_layers=1",
-    "--policy.latent_dim=4",
-    "--policy.chunk_size=8",
-    "--policy.n_action_steps=8",
+    *TINY_ACT,
     "--policy.pretrained_backbone_weights=null",
     "--num_workers=0",
     "--batch_size=4",

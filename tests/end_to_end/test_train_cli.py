@@ -9,17 +9,10 @@ import time
 
 import pytest
 
+from mimetic.testing.tiny import TINY_ACT
+
 TINY = [
-    "--policy.type=act",
-    "--policy.device=cpu",
-    "--policy.dim_model=16",
-    "--policy.n_heads=2",
-    "--policy.dim_feedforward=32",
-    "--policy.n_encoder_layers=1",
-    "--policy.n_vae_encoder_layers=1",
-    "--policy.latent_dim=4",
-    "--policy.chunk_size=8",
-    "--policy.n_action_steps=8",
+    *(flag for flag in TINY_ACT if flag != "--policy.push_to_hub=false"),
     "--num_workers=0",
 ]
 

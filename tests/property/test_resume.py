@@ -13,24 +13,14 @@ import pytest
 from mimetic.config.codec import decode
 from mimetic.config.parse import parse
 from mimetic.errors import ConfigError, DatasetNotFound
+from mimetic.testing.tiny import TINY_ACT
 from mimetic.train.checkpoint import point_last
 from mimetic.train.config import TrainConfig
 from mimetic.train.resume import find_checkpoint
 from mimetic.train.run import train
 
 TINY = [
-    "--policy.type=act",
-    "--policy.device=cpu",
-    "--policy.push_to_hub=false",
-    "--policy.dim_model=16",
-    "--policy.n_heads=2",
-    "--policy.dim_feedforward=32",
-    "--policy.n_encoder_layers=1",
-    "--policy.n_decoder_layers=1",
-    "--policy.n_vae_encoder_layers=1",
-    "--policy.latent_dim=4",
-    "--policy.chunk_size=8",
-    "--policy.n_action_steps=8",
+    *TINY_ACT,
 ]
 SCHEDULE = [
     "--use_policy_training_preset=false",

@@ -10,22 +10,14 @@ from mimetic.cli.train import load_policy
 from mimetic.config.parse import parse
 from mimetic.data.reader import open_dataset
 from mimetic.testing.datasets import build_dataset
+from mimetic.testing.tiny import TINY_ACT
 from mimetic.train.config import TrainConfig
 from mimetic.train.data import open_training_data
 from mimetic.train.model import build_model
 from mimetic.train.run import train
 
 TINY = [
-    "--policy.type=act",
-    "--policy.push_to_hub=false",
-    "--policy.dim_model=16",
-    "--policy.n_heads=2",
-    "--policy.dim_feedforward=32",
-    "--policy.n_encoder_layers=1",
-    "--policy.n_vae_encoder_layers=1",
-    "--policy.latent_dim=4",
-    "--policy.chunk_size=8",
-    "--policy.n_action_steps=8",
+    *TINY_ACT,
     "--policy.pretrained_backbone_weights=null",
 ]
 
