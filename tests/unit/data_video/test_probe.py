@@ -56,7 +56,8 @@ def broken(monkeypatch):
             if name.startswith("torchcodec"):
                 raise OSError("libavutil.so.56: cannot open shared object file\nmany more lines")
 
-    monkeypatch.delitem(sys.modules, "torchcodec", raising=False)
+    for name in [name for name in sys.modules if name.split(".")[0] == "torchcodec"]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
 
 
