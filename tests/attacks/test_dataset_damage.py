@@ -390,3 +390,16 @@ def test_a_frame_of_another_size_than_declared_is_refused(tmp_path):
     dataset = open_dataset(root=root)
     with pytest.raises(VideoError, match="episode 0"):
         dataset[0]
+
+
+@pytest.mark.parametrize(("episodes_per_file", "n_complete"), [(None, 0), (1, 2)])
+def test_a_cut_data_file_says_what_is_complete_without_it(tmp_path, episodes_per_file, n_complete):
+    # cases.md 4: what a killed recorder leaves; leaving episodes out is offered only where some remain
+    root = build_dataset(tmp_path / "set", episodes_per_file=episodes_per_file)
+    path = sorted((root / "data").rglob("*.parquet"))[-1]
+    path.write_bytes(path.read_bytes()[:-60])
+    with pytest.raises(DatasetFormatError) as caught:
+        open_dataset(root=root)
+    assert f"{n_complete} of 3 episodes are complete without it" in caught.value.message
+    assert path.name in caught.value.message
+    assert ("--dataset.exclude_episodes=[2]" in caught.value.hint) == (n_complete > 0)

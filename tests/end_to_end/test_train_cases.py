@@ -67,6 +67,7 @@ def test_a_camera_without_names_and_statistics_trains(tmp_path):
     (root / "meta" / "info.json").write_text(json.dumps(info))
     done = train(tmp_path, "--dataset.repo_id=me/nameless", f"--dataset.root={root}")
     assert done.returncode == 0, done.stderr
+    assert done.stderr.count("the dataset has no statistics of `observation.images.front`") == 1
     config = json.loads((tmp_path / "run/checkpoints/last/pretrained_model/config.json").read_text())
     assert config["input_features"]["observation.images.front"] == {"type": "VISUAL", "shape": [3, 64, 64]}
 

@@ -61,9 +61,10 @@ def _refuse(metadata: Metadata, rows: Rows, wrong: Ints, found: Ints, *, n_compl
     total = n_complete + len(wrong)
     if rows.unreadable:
         path, error = next(iter(rows.unreadable.items()))
+        others = f", or read only the complete episodes with {exclude}" if n_complete else ""
         raise DatasetFormatError(
             f"{error.message}; {n_complete} of {total} episodes are complete without it",
-            f"restore `{metadata.layout.relative(path)}`, or read only the complete episodes with {exclude}",
+            f"restore `{metadata.layout.relative(path)}`{others}",
         )
     shown = [
         f"episode {episode} has {found[row]} rows in the data files, {metadata.episodes.length[row]} in its table"

@@ -101,8 +101,14 @@ def _features(config: TrainConfig, data: TrainingData) -> dict[str, PolicyFeatur
 
 def _stats(config: TrainConfig, data: TrainingData) -> Stats:
     meta = data.train.meta
-    stats = with_imagenet_stats(meta.stats, meta.colour_keys) if config.dataset.use_imagenet_stats else meta.stats
-    return rename_stats(stats, config.rename_map)
+    if not config.dataset.use_imagenet_stats or not meta.colour_keys:
+        return rename_stats(meta.stats, config.rename_map)
+    without = [f"`{key}`" for key in meta.colour_keys if key not in meta.stats]
+    logger.info(
+        "cameras are normalised with ImageNet's mean and deviation (--dataset.use_imagenet_stats)%s",
+        f"; the dataset has no statistics of {', '.join(without)}" if without else "",
+    )
+    return rename_stats(with_imagenet_stats(meta.stats, meta.colour_keys), config.rename_map)
 
 
 def _load(
