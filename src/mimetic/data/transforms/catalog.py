@@ -22,6 +22,6 @@ TRANSFORMS = Catalog(
         "RandomShadow": Entry(f"{_ROOM}.shadow:RandomShadow", summary="A shadow or a beam of light"),
         "CoarseDropout": Entry(f"{_ROOM}.dropout:CoarseDropout", summary="Missing rectangles"),
         "GammaCorrection": Entry(f"{_ROOM}.gamma:GammaCorrection", summary="Brighter or darker middle tones"),
-        "PlanckianJitter": Entry(),
+        "PlanckianJitter": Entry(f"{_ROOM}.planckian:PlanckianJitter", summary="Light of another colour temperature"),
     },
 )
