@@ -211,9 +211,7 @@ class BatchLoader:
         try:
             batch = self.dataset.batch(job.positions, SampleGenerators(self.seed, job.epoch, job.places))
             if self.pin_memory:
-                batch = {
-                    key: value.pin_memory() if isinstance(value, Tensor) else value for key, value in batch.items()
-                }
+                batch = _pinned(batch)
         except Exception as error:
             error.add_note(self._describe(job))
             raise

@@ -216,6 +216,9 @@ def test_a_program_that_stops_in_the_middle_ends_at_once(how):
         from mimetic.data.loader import BatchLoader
         from mimetic.data.sampler import EpisodeSampler
 
+        # A test run in the background of a shell may have inherited that Ctrl-C is ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
         class Slow:
             def batch(self, positions, generators=None):
                 time.sleep(0.02)
