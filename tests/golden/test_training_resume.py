@@ -25,6 +25,17 @@ LOSSES = {
 }
 
 
+def resume_from_step_3(source, run, fixtures, **changes):
+    """Copy the reference's checkpoint of step 3 into `run` and train on to its step 6."""
+    shutil.copytree(source / "000003", run / "checkpoints" / "000003")
+    checkpoint = find_checkpoint(run)
+    config = decode(TrainConfig, checkpoint.settings(), where="fixture")
+    root = str(fixtures / "training" / "dataset_tiny_vec")
+    dataset = replace(config.dataset, root=root, video_backend="pyav")
+    resumed = {"resume": True, "checkpoint_path": checkpoint.folder, "output_dir": run, "dataset": dataset}
+    train(replace(config, **(resumed | changes)))
+
+
 def meaningful(name, tensor):
     if not name.endswith("in_proj_bias"):
         return tensor
@@ -36,20 +47,8 @@ def meaningful(name, tensor):
 def test_resume_reaches_the_references_next_checkpoint(fixtures, tmp_path, name, caplog):
     source = fixtures / "training" / name / "checkpoints"
     run = tmp_path / name
-    shutil.copytree(source / "000003", run / "checkpoints" / "000003")
-    checkpoint = find_checkpoint(run / "checkpoints" / "000003")
-    config = decode(TrainConfig, checkpoint.settings(), where="fixture")
-    config = replace(
-        config,
-        resume=True,
-        checkpoint_path=checkpoint.folder,
-        output_dir=run,
-        dataset=replace(config.dataset, root=str(fixtures / "training" / "dataset_tiny_vec"), video_backend="pyav"),
-        eval_steps=0,
-        log_freq=1,
-    )
     with caplog.at_level("INFO", logger="mimetic"):
-        train(config)
+        resume_from_step_3(source, run, fixtures, eval_steps=0, log_freq=1)
     ours = load_file(run / "checkpoints" / "000006" / "pretrained_model" / "model.safetensors")
     theirs = load_file(source / "000006" / "pretrained_model" / "model.safetensors")
     assert ours.keys() == theirs.keys()
@@ -67,19 +66,7 @@ def test_the_generators_end_where_the_references_do(fixtures, tmp_path):
     # Only run_preset: the reference's held-out evaluation in run_sched draws from the global generator (spec 14).
     source = fixtures / "training" / "run_preset" / "checkpoints"
     run = tmp_path / "run"
-    shutil.copytree(source / "000003", run / "checkpoints" / "000003")
-    checkpoint = find_checkpoint(run)
-    config = decode(TrainConfig, checkpoint.settings(), where="fixture")
-    root = str(fixtures / "training" / "dataset_tiny_vec")
-    train(
-        replace(
-            config,
-            resume=True,
-            checkpoint_path=checkpoint.folder,
-            output_dir=run,
-            dataset=replace(config.dataset, root=root, video_backend="pyav"),
-        )
-    )
+    resume_from_step_3(source, run, fixtures)
     for name in ("training_state/rng_state.safetensors", "training_state/optimizer_state.safetensors"):
         ours = load_file(run / "checkpoints" / "000006" / name)
         theirs = load_file(source / "000006" / name)
@@ -94,19 +81,7 @@ def test_files_beside_the_weights_are_the_references(fixtures, tmp_path):
     """The checkpoint folder: same files, same JSON, except what is mimetic's own or names this run's folder."""
     source = fixtures / "training" / "run_sched" / "checkpoints"
     run = tmp_path / "run_sched"
-    shutil.copytree(source / "000003", run / "checkpoints" / "000003")
-    checkpoint = find_checkpoint(run)
-    config = decode(TrainConfig, checkpoint.settings(), where="fixture")
-    root = str(fixtures / "training" / "dataset_tiny_vec")
-    train(
-        replace(
-            config,
-            resume=True,
-            checkpoint_path=checkpoint.folder,
-            output_dir=run,
-            dataset=replace(config.dataset, root=root, video_backend="pyav"),
-        )
-    )
+    resume_from_step_3(source, run, fixtures)
     ours, theirs = run / "checkpoints" / "000006", source / "000006"
     own = {"mimetic.json", "pretrained_model/mimetic.json", "training_state/mimetic_state.json"}
     names = {p.relative_to(ours).as_posix() for p in ours.rglob("*") if p.is_file()}

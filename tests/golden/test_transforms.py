@@ -77,9 +77,8 @@ def test_the_default_bytes_are_equal_to_the_last_bit(golden):
         assert share_equal > 0.999
 
 
-def test_warmer_light_is_redder_and_colder_light_bluer():
-    scales = [channel_scale(temperature) for temperature in range(3000, 15001, 250)]
-    red, green, blue = zip(*scales, strict=True)
-    assert list(red) == sorted(red, reverse=True)
-    assert list(blue) == sorted(blue)
-    assert set(green) == {1.0}
+def test_light_of_every_temperature_scales_channels_as_lerobots(fixtures):
+    expected = json.loads((fixtures / "dataset/transforms/planckian.json").read_text())
+    assert len(expected) == 28
+    for temperature, factors in expected.items():
+        assert channel_scale(int(temperature)) == pytest.approx(factors, abs=1e-6), temperature
