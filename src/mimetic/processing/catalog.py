@@ -17,6 +17,12 @@ STEPS = Catalog(
             _STEPS + "rename_observations:RenameObservations", summary="Renames observations and their companions"
         ),
         "to_batch_processor": Entry(_STEPS + "to_batch:ToBatch", summary="Gives a single sample a batch dimension"),
+        "smolvla_new_line_processor": Entry(
+            _STEPS + "new_line:EndWithNewLine", summary="Ends each task with a line break"
+        ),
+        "tokenizer_processor": Entry(
+            _STEPS + "tokenizer:Tokenize", extra="smolvla", summary="Turns task texts into token ids"
+        ),
         "device_processor": Entry(_STEPS + "device:MoveToDevice", summary="Moves tensors to a device, casts floats"),
         "normalizer_processor": Entry(
             _STEPS + "normalizer:Normalizer", summary="Brings features to the network's range"
@@ -45,11 +51,9 @@ STEPS = Catalog(
                 "relative_actions_processor",
                 "render_messages_processor",
                 "robot_action_to_policy_action_processor",
-                "smolvla_new_line_processor",
                 "to_batch_processor_action",
                 "to_batch_processor_complementary_data",
                 "to_batch_processor_observation",
-                "tokenizer_processor",
                 "torch2numpy_action_processor",
             )
         },

@@ -1,16 +1,17 @@
-"""The pipelines of every policy without steps of its own, such as ACT.
+"""The pipelines of every policy without steps of its own, such as ACT, and the frame of the others.
 
-Before the policy: rename, to_batch, device, normalise. After it: unnormalise, to the CPU.
+Before the policy: rename, to_batch, the steps of its own, device, normalise. After it: unnormalise, to the CPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from mimetic.features import NormalizationMode, PolicyFeature
 from mimetic.names import POSTPROCESSOR, PREPROCESSOR
 from mimetic.processing.pipeline import Pipeline
 from mimetic.processing.stats import Stats, check_stats, rename_stats
+from mimetic.processing.step import Step
 from mimetic.processing.steps.device import MoveToDevice
 from mimetic.processing.steps.normalizer import Normalizer
 from mimetic.processing.steps.rename_observations import RenameObservations
@@ -28,6 +29,7 @@ def standard_pipelines(
     rename_map: Mapping[str, str] | None = None,
     exact: bool = False,
     where: str = "the dataset's statistics",
+    own_steps: Sequence[Step] = (),
 ) -> tuple[Pipeline, Pipeline]:
     """Build the pipelines before and after a policy.
 
@@ -40,6 +42,7 @@ def standard_pipelines(
         rename_map: dataset name -> policy name.
         exact: reproduce LeRobot's formulas in near-constant dimensions.
         where: where the statistics come from, for messages.
+        own_steps: steps of the policy's kind; they run on the CPU, on batches with renamed keys.
 
     Returns:
         Preprocessor (batch to batch) and postprocessor (`run_action`, ends on the CPU).
@@ -56,6 +59,7 @@ def standard_pipelines(
         [
             RenameObservations(rename_map),
             ToBatch(),
+            *own_steps,
             MoveToDevice(device),
             Normalizer(features, norm_map, stats, exact=exact),
         ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from torch import Tensor
@@ -38,6 +39,22 @@ class Step:
         """Take over the tensors of a state file."""
         if state:
             raise ConfigError(f"step `{self.registry_name}` has no state, but its file holds {len(state)} tensors")
+
+    def located(self, folder: Path, artifacts: Mapping[str, str], where: str) -> None:
+        """Learn the checkpoint folder that this step was read from; called before the state is loaded.
+
+        Args:
+            folder: the checkpoint, which may hold companion files of this step.
+            artifacts: constructor argument -> relative path, as newer files of LeRobot list companions.
+            where: pipeline file and step, for messages.
+
+        Raises:
+            CheckpointError: a companion file is missing or lies outside the folder.
+        """
+
+    def companion_files(self) -> dict[str, bytes]:
+        """Files that travel beside the pipeline file, by relative path; LeRobot ignores them."""
+        return {}
 
     @classmethod
     def build(cls, config: Mapping[str, Any], overrides: Mapping[str, Any]) -> Self:

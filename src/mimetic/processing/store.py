@@ -65,6 +65,7 @@ def load_pipeline(
     for index, entry in enumerate(entries):
         where = f"`{path}`, step {index}"
         step = _build_step(entry, overrides, where)
+        step.located(folder, _artifacts(entry, where), where)
         state_file = entry.get("state_file")
         if state_file is not None:
             step.load_state(read_state(resolve_inside(folder, state_file, where)))
@@ -84,6 +85,22 @@ def stored_steps(folder: Path, name: str) -> list[str]:
     """
     _, entries = _read_description(folder / f"{name}.json")
     return [str(entry.get("registry_name")) for entry in entries]
+
+
+def stored_artifacts(folder: Path, name: str) -> set[tuple[str, str]]:
+    """(Step, constructor argument) of each companion file that a pipeline file of a newer LeRobot lists.
+
+    Raises:
+        CheckpointNotFound: there is no such file.
+        CheckpointError: the file is damaged.
+    """
+    path = folder / f"{name}.json"
+    _, entries = _read_description(path)
+    return {
+        (str(entry.get("registry_name")), argument)
+        for index, entry in enumerate(entries)
+        for argument in _artifacts(entry, f"`{path}`, step {index}")
+    }
 
 
 def _read_description(path: Path) -> tuple[str, list[dict[str, Any]]]:
@@ -126,8 +143,6 @@ def _build_step(entry: Mapping[str, Any], overrides: Mapping[str, Mapping[str, A
                 f"steps that can be used: {', '.join(STEPS.available())}",
             )
         raise CheckpointError(f"{where} has no `registry_name`")
-    if entry.get("artifacts") is not None:
-        _check_artifacts(entry["artifacts"], where)
     config = entry.get("config") or {}
     if not isinstance(config, dict):
         raise CheckpointError(f"{where} `{name}`: its `config` is not an object")
@@ -137,7 +152,7 @@ def _build_step(entry: Mapping[str, Any], overrides: Mapping[str, Mapping[str, A
         raise CheckpointError(f"{where}: {error.message}", error.hint) from error
     try:
         return kind.build(config, overrides.get(name, {}))
-    except ConfigError as error:
+    except (ConfigError, CheckpointError) as error:
         raise type(error)(f"{where}: {error.message}", error.hint) from error
     except MimeticError:
         raise
@@ -147,11 +162,14 @@ def _build_step(entry: Mapping[str, Any], overrides: Mapping[str, Mapping[str, A
         ) from error
 
 
-def _check_artifacts(artifacts: object, where: str) -> None:
+def _artifacts(entry: Mapping[str, Any], where: str) -> dict[str, str]:
+    """Companion files that a file of a newer LeRobot lists for a step; every path stays below the folder."""
+    artifacts = entry.get("artifacts")
+    if artifacts is None:
+        return {}
     if not isinstance(artifacts, dict):
         raise CheckpointError(f"{where}: its `artifacts` are not an object")
-    for relative in artifacts.values():
-        check_relative(relative, where)
+    return {name: check_relative(relative, where) for name, relative in artifacts.items()}
 
 
 def check_relative(relative: object, where: str) -> str:
@@ -222,7 +240,7 @@ def save_pipeline(pipeline: Pipeline, folder: Path) -> list[Path]:
         folder: an existing folder.
 
     Returns:
-        The files written, the JSON first.
+        The files written, the JSON first; companion files of the steps are not among them.
     """
     prefix = re.sub(r"[^a-zA-Z0-9_]", "_", pipeline.name.lower())
     entries: list[dict[str, Any]] = []
@@ -235,6 +253,9 @@ def save_pipeline(pipeline: Pipeline, folder: Path) -> list[Path]:
             write_file(folder / name, save({key: value.contiguous() for key, value in state.items()}))
             entry["state_file"] = name
             written.append(folder / name)
+        for relative, content in step.companion_files().items():
+            (folder / relative).parent.mkdir(parents=True, exist_ok=True)
+            write_file(folder / relative, content)
         entries.append(entry)
     path = folder / f"{prefix}.json"
     write_file(path, json.dumps({"name": pipeline.name, "steps": entries}, indent=2).encode())

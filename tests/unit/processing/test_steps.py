@@ -65,6 +65,28 @@ def test_renaming_moves_companions_and_keeps_the_order():
     assert next(iter(transition.observation)) == "observation.images.top"
 
 
+def test_cached_features_are_renamed_with_their_camera():
+    step = RenameObservations({"observation.images.front": "observation.images.top", "observation.a": "observation.b"})
+    transition = split_batch(
+        {"observation.features.images.front": 1, "observation.features.images.front_is_pad": 2,
+         "observation.features.images.front_left": 3, "observation.features.a": 4}
+    )  # fmt: skip
+    step(transition)
+    assert transition.observation == {
+        "observation.features.images.top": 1, "observation.features.images.top_is_pad": 2,
+        "observation.features.images.front_left": 3, "observation.features.b": 4,
+    }  # fmt: skip
+
+
+def test_cached_features_of_one_sample_get_a_batch_axis_and_those_of_a_batch_stay():
+    pipeline = Pipeline("p", [ToBatch()])
+    key = "observation.features.images.front"
+    assert pipeline({key: torch.zeros(64, 960)})[key].shape == (1, 64, 960)
+    for shape in ((3, 64, 960), (1, 64, 960)):
+        batch = {key: torch.zeros(shape)}
+        assert pipeline(batch)[key] is batch[key]
+
+
 def test_a_swap_of_two_names_works_and_a_collision_is_refused():
     swap = RenameObservations({"observation.a": "observation.b", "observation.b": "observation.a"})
     transition = split_batch({"observation.a": 1, "observation.b": 2})
@@ -81,7 +103,7 @@ def test_a_single_sample_becomes_a_batch_of_one_and_a_batch_stays():
         "observation.state": torch.zeros(2), "observation.environment_state": torch.zeros(5),
         "observation.images.top": torch.zeros(3, 4, 4), "observation.image": torch.zeros(3, 4, 4),
         "action": torch.zeros(2), "task": "pick", "index": torch.tensor(3), "task_index": torch.tensor(0),
-        "language_events": [1], "messages": [{"role": "user"}],
+        "language_events": [1], "language_persistent": [2], "messages": [{"role": "user"}],
     }  # fmt: skip
     pipeline = Pipeline("p", [ToBatch()])
     once = pipeline(sample)
@@ -92,7 +114,7 @@ def test_a_single_sample_becomes_a_batch_of_one_and_a_batch_stays():
     }  # fmt: skip
     assert once["task"] == ["pick"]
     assert once["messages"] == [[{"role": "user"}]]
-    assert "language_events" not in once
+    assert not {"language_events", "language_persistent"} & once.keys()
     twice = pipeline(once)
     assert all(twice[key] is value for key, value in once.items() if isinstance(value, torch.Tensor))
 

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from mimetic.errors import CheckpointError, CheckpointNotFound, ConfigError, StatsError
 from mimetic.names import POSTPROCESSOR, PREPROCESSOR
 from mimetic.processing.catalog import STEPS
+from mimetic.processing.pipeline import Pipeline
 from mimetic.processing.step import Step
 from mimetic.processing.store import load_pipeline, save_pipeline, write_file
 
@@ -77,9 +78,11 @@ def test_statistics_of_several_datasets_need_a_choice(folder):
 
 
 def test_a_known_step_that_is_not_built_yet_says_so(folder):
-    edit(folder, PREPROCESSOR, lambda d: d["steps"].insert(0, {"registry_name": "tokenizer_processor", "config": {}}))
+    edit(
+        folder, PREPROCESSOR, lambda d: d["steps"].insert(0, {"registry_name": "pi0_new_line_processor", "config": {}})
+    )
     with pytest.raises(
-        CheckpointError, match="`tokenizer_processor` is known from LeRobot but not part of mimetic yet"
+        CheckpointError, match="`pi0_new_line_processor` is known from LeRobot but not part of mimetic yet"
     ):
         load_pipeline(folder, PREPROCESSOR)
 
@@ -143,3 +146,23 @@ def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path, monkeypatch):
         write_file(path, b"new")
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["file.json"]
+
+
+def test_companion_files_are_written_beside_the_pipeline_and_a_step_learns_its_folder(tmp_path, monkeypatch):
+    seen = []
+
+    class Marked(STEPS.load("to_batch_processor")):
+        def companion_files(self):
+            return {"marks/one.txt": b"1", "two.txt": b"2"}
+
+        def located(self, folder, artifacts, where):
+            seen.append((folder, artifacts, where))
+
+    written = save_pipeline(Pipeline("p", [Marked()]), tmp_path)
+    assert written == [tmp_path / "p.json"]
+    assert (tmp_path / "marks/one.txt").read_bytes() == b"1"
+    assert (tmp_path / "two.txt").read_bytes() == b"2"
+    edit(tmp_path, "p", lambda d: d["steps"][0].update(artifacts={"marks": "marks"}))
+    monkeypatch.setattr(STEPS, "load", lambda name: Marked)
+    load_pipeline(tmp_path, "p")
+    assert seen == [(tmp_path, {"marks": "marks"}, f"`{tmp_path / 'p.json'}`, step 0")]

@@ -6,17 +6,25 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from mimetic.errors import ConfigError
-from mimetic.names import PAD_SUFFIX
+from mimetic.names import FEATURES_PREFIX, OBSERVATION, PAD_SUFFIX
 from mimetic.processing.step import Step
 from mimetic.processing.transition import Transition
 
 COMPANIONS = (PAD_SUFFIX, "_padding_mask")
+_OBSERVATION_PREFIX = f"{OBSERVATION}."
 
 
 def renamed(key: str, rename_map: Mapping[str, str]) -> str:
-    """New name of a feature or of its `_is_pad` or `_padding_mask` companion; unchanged when not in the map."""
+    """New name of a feature or of a companion of it; unchanged when not in the map.
+
+    Companions: `<key>_is_pad`, `<key>_padding_mask`, and the cached features `observation.features.X` of a camera
+    `observation.X`.
+    """
     if key in rename_map:
         return rename_map[key]
+    if key.startswith(FEATURES_PREFIX):
+        camera = renamed(_OBSERVATION_PREFIX + key.removeprefix(FEATURES_PREFIX), rename_map)
+        return FEATURES_PREFIX + camera.removeprefix(_OBSERVATION_PREFIX)
     for suffix in COMPANIONS:
         if key.endswith(suffix) and key[: -len(suffix)] in rename_map:
             return rename_map[key[: -len(suffix)]] + suffix
@@ -24,7 +32,7 @@ def renamed(key: str, rename_map: Mapping[str, str]) -> str:
 
 
 class RenameObservations(Step):
-    """Renames observations together with their `_is_pad` and `_padding_mask` companions.
+    """Renames observations together with their companions (`renamed`).
 
     LeRobot 0.6.1 leaves the companions under their old names, where the policy does not find them; later versions
     rename them too.

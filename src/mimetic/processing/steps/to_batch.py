@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from mimetic.names import ENVIRONMENT_STATE, IMAGE, IMAGES_PREFIX, INDEX, STATE, TASK, TASK_INDEX
+from mimetic.names import ENVIRONMENT_STATE, FEATURES_PREFIX, IMAGE, IMAGES_PREFIX, INDEX, STATE, TASK, TASK_INDEX
 from mimetic.processing.step import Step
 from mimetic.processing.transition import Transition
 
@@ -17,7 +17,7 @@ class ToBatch(Step):
     registry_name: ClassVar[str] = "to_batch_processor"
 
     def __call__(self, transition: Transition) -> None:
-        """Unsqueeze vectors of 1 dim, images of 3, indices of 0; wrap a bare task text and bare messages."""
+        """Unsqueeze vectors of 1 dim, cached features of 2, images of 3, indices of 0; wrap bare texts and messages."""
         action = transition.action
         if action is not None and action.dim() == 1:
             transition.action = action.unsqueeze(0)
@@ -34,6 +34,8 @@ def _single_dims(key: str) -> int:
         return 1
     if key == IMAGE or key.startswith(IMAGES_PREFIX):
         return 3
+    if key.startswith(FEATURES_PREFIX):  # (tokens, width)
+        return 2
     return -1
 
 
