@@ -11,6 +11,7 @@
     │   ├── CheckpointNotFound (FileNotFoundError)
     │   ├── KeyMismatch                       weights and network do not match
     │   └── StatsError                        normalisation statistics are missing or ambiguous
+    ├── CacheError (RuntimeError)             kept features of frames cannot be read or written
     ├── HubError (OSError)
     │   └── OfflineError                      the network is needed and not allowed or not there
     ├── DeviceError (RuntimeError)            a requested accelerator is absent
@@ -93,6 +94,10 @@ class KeyMismatch(CheckpointError):
 
 class StatsError(CheckpointError):
     """Normalisation statistics are missing, incomplete or ambiguous."""
+
+
+class CacheError(MimeticError, RuntimeError):
+    """Features of frames that are kept on disk cannot be read or written; the dataset itself is sound."""
 
 
 class HubError(MimeticError, OSError):

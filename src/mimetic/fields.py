@@ -56,3 +56,12 @@ def setting(
     if default is MISSING:
         return field(metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+def carried(default: Any) -> Any:
+    """Declare a dataclass field that is no setting: code sets it, no file holds it, no flag and no listing shows it.
+
+    Args:
+        default: the value before code sets it.
+    """
+    return field(default=default, compare=False, repr=False, metadata={"carried": True})

@@ -10,7 +10,7 @@ from typing import Any
 
 from mimetic.config.codec import encode
 from mimetic.config.problems import Problems
-from mimetic.config.schema import Setting, choices_of, inner_class, settings_of, type_text
+from mimetic.config.schema import Setting, choices_of, inner_class, settings_of, type_text, walk
 from mimetic.config.tokens import Token, read_tokens
 from mimetic.config.unknown import available_classes, has_path
 
@@ -127,8 +127,8 @@ def _choice_lines(choice: Setting, wanted: str | None) -> list[Line]:
         lines.append(Line(f"{choice.name}.path", "path", "Start from the checkpoint in this folder, or of this run"))
     merged: dict[str, dict[str, Setting]] = {}
     for type_name, inner in classes.items():
-        for item in settings_of(inner, choice.name):
-            if item.is_flag:
+        for item in walk(inner, {}, choice.name):
+            if item.is_flag and item.node == "leaf":
                 merged.setdefault(item.name, {})[type_name] = item
     for owners in merged.values():
         lines.append(_merged_line(owners, len(classes)))

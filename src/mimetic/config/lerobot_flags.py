@@ -242,18 +242,6 @@ OF_CHOICES: dict[str, dict[str, str]] = {
             "optimizer_weight_decay optimizer_grad_clip_norm scheduler_warmup_steps scheduler_decay_steps "
             "scheduler_decay_lr rtc_config.mode"
         ),
-        "smolvla": (
-            "chunk_size n_action_steps normalization_mapping max_state_dim max_action_dim "
-            "resize_imgs_with_padding empty_cameras adapt_to_pi_aloha use_delta_joint_actions_aloha "
-            "tokenizer_max_length num_steps use_cache freeze_vision_encoder train_expert_only train_state_proj "
-            "optimizer_lr optimizer_betas optimizer_eps optimizer_weight_decay optimizer_grad_clip_norm "
-            "scheduler_warmup_steps scheduler_decay_steps scheduler_decay_lr vlm_model_name load_vlm_weights "
-            "add_image_special_tokens attention_mode prefix_length pad_language_to num_expert_layers "
-            "num_vlm_layers self_attn_every_n_layers expert_width_multiplier min_period max_period "
-            "rtc_config.enabled rtc_config.prefix_attention_schedule rtc_config.max_guidance_weight "
-            "rtc_config.execution_horizon rtc_config.debug rtc_config.debug_maxlen compile_model compile_mode "
-            "rtc_config.mode"
-        ),
         "tdmpc": (
             "n_action_repeats horizon n_action_steps normalization_mapping image_encoder_hidden_dim "
             "state_encoder_hidden_dim latent_dim q_ensemble_size mlp_dim discount use_mpc cem_iterations max_std "

@@ -94,7 +94,9 @@ def settings_of(cls: type, prefix: str = "") -> tuple[Setting, ...]:
         prefix: dotted name of the group that holds it; empty at the top.
     """
     hints = get_type_hints(cls)
-    return tuple(_setting(item, hints[item.name], prefix) for item in fields(cls))
+    return tuple(
+        _setting(item, hints[item.name], prefix) for item in fields(cls) if not item.metadata.get("carried", False)
+    )
 
 
 def _setting(item: Any, hint: Any, prefix: str) -> Setting:

@@ -7,8 +7,9 @@ Shape letters: B batch, K action chunk, A action dim.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,29 @@ from torch import Tensor, nn
 from mimetic.errors import ShapeError
 from mimetic.policies.config import PolicyConfig
 
+if TYPE_CHECKING:
+    from mimetic.policies.adapter_config import AdapterConfig
+
 Batch = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class FrameEncoder:
+    """A frozen function of single camera frames, whose results can be kept instead of being computed again.
+
+    Args:
+        key: changes when weights, preparation of the frames, or the meaning of the features change.
+        shape: of one frame's features.
+        dtype: of the features.
+        cameras: the policy's names of the cameras that it encodes.
+        encode: (N, C, H, W) float in [0, 1] on the policy's device -> (N, *shape), without gradients.
+    """
+
+    key: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    cameras: tuple[str, ...]
+    encode: Callable[[Tensor], Tensor]
 
 
 class Policy(nn.Module):
@@ -28,6 +51,8 @@ class Policy(nn.Module):
 
     unused_parameters: frozenset[str] = frozenset()
     """Names of trainable parameters that training leaves without a gradient."""
+    adapter: AdapterConfig | None = None
+    """The adapter in its layers, set by `policies/adapters.py`; its checkpoints hold the adapter only."""
 
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()
@@ -94,6 +119,14 @@ class Policy(nn.Module):
 
         The order of groups and parameters numbers the optimiser's state in checkpoints and must never change.
         """
+
+    def frame_encoder(self) -> FrameEncoder | str:
+        """The frozen part that looks at single camera frames, or why there is none to be cached."""
+        return f"policy `{self.config.type_name}` has no frozen camera encoder"
+
+    def companion_files(self) -> dict[str, bytes]:
+        """Small files that travel in the checkpoint's folder, by relative path; LeRobot ignores them."""
+        return {}
 
 
 def take_input(batch: Batch, key: str, shape: tuple[int, ...]) -> Tensor:

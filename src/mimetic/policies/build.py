@@ -69,7 +69,7 @@ def check_inputs(config: PolicyConfig, available: Mapping[str, PolicyFeature]) -
     """
     wanted = list(config.image_features)
     offered = [key for key, feature in available.items() if feature.type is FeatureType.VISUAL]
-    missing = [key for key in wanted if key not in offered]
+    missing = [key for key in wanted if key not in offered and key not in config.filler_inputs]
     extra = [key for key in offered if key not in wanted]
     problems = []
     if missing and extra:

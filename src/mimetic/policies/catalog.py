@@ -12,11 +12,15 @@ POLICIES = Catalog(
             config="mimetic.policies.act.config:ACTConfig",
             summary="Action Chunking with Transformers: predicts a chunk of actions from cameras and joint positions",
         ),
+        "smolvla": Entry(
+            "mimetic.policies.smolvla.policy:SmolVLAPolicy",
+            config="mimetic.policies.smolvla.config:SmolVLAConfig",
+            summary="SmolVLA: a small vision-language model with an action expert, for tasks given in words",
+        ),
         **{
             name: Entry()
             for name in (
                 "diffusion",
-                "smolvla",
                 "pi0",
                 "pi05",
                 "pi0_fast",

@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,12 @@ from torch import nn
 
 from mimetic.catalog import closest_hint
 from mimetic.config.codec import decode_choice, encode
+from mimetic.config.schema import settings_of
 from mimetic.errors import CheckpointError, ConfigError
 from mimetic.hub.policies import find_policy
 from mimetic.names import CONFIG_JSON, WEIGHTS
+from mimetic.policies.adapter_config import is_adapter, read_adapter_config
+from mimetic.policies.adapters import find_base, fingerprint, load_adapter, save_adapter
 from mimetic.policies.base import Policy
 from mimetic.policies.build import make_policy
 from mimetic.policies.catalog import POLICIES
@@ -111,8 +114,9 @@ def read_config(folder: Path, overrides: Mapping[str, Any] | None = None) -> Pol
     path = folder / CONFIG_JSON
     config = config_from_json(read_json(path), where=f"`{path}`")
     if not overrides:
-        return config
-    known = [field.name for field in fields(config)]
+        return config.located(folder)
+    cls: type = type(config)
+    known = [setting.key for setting in settings_of(cls)]
     for name in overrides:
         if name not in known:
             raise ConfigError(
@@ -121,7 +125,7 @@ def read_config(folder: Path, overrides: Mapping[str, Any] | None = None) -> Pol
             )
     data = {**encode(config), **{name: encode(value) for name, value in overrides.items()}}
     try:
-        return config_from_json(data, where="the overridden settings")
+        return config_from_json(data, where="the overridden settings").located(folder)
     except CheckpointError as error:
         raise ConfigError(error.message, error.hint) from error
 
@@ -130,14 +134,20 @@ def save_pretrained(policy: Policy, folder: Path, preprocessor: Pipeline, postpr
     """Write a `pretrained_model` folder, byte for byte as LeRobot does; each file appears complete or not at all.
 
     Args:
-        policy: its config and weights are written.
+        policy: its config and weights are written; of a policy with an adapter, only what the adapter trains.
         folder: made when absent.
         preprocessor: pipeline before the policy.
         postprocessor: pipeline after the policy.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    save_weights(policy.state_dict(), folder / WEIGHTS)
+    if policy.adapter is not None:
+        save_adapter(policy, folder)
+    else:
+        save_weights(policy.state_dict(), folder / WEIGHTS)
     write_file(folder / CONFIG_JSON, config_to_json(policy.config).encode())
+    for relative, content in policy.companion_files().items():
+        (folder / relative).parent.mkdir(parents=True, exist_ok=True)
+        write_file(folder / relative, content)
     for pipeline in (preprocessor, postprocessor):
         save_pipeline(pipeline, folder)
 
@@ -165,10 +175,10 @@ def compare_weights(
 
 
 def load_weights(policy: nn.Module, folder: Path, *, allow_missing: Sequence[str] = ()) -> LoadReport:
-    """Load the weights of a checkpoint into a policy, strictly.
+    """Load the weights of a checkpoint into a policy, strictly; of an adapter, the base's first.
 
     Args:
-        policy: gets the weights, in its own dtypes and on its own device.
+        policy: gets the weights, in its own dtypes and on its own device, and the adapter where there is one.
         folder: `pretrained_model` folder.
         allow_missing: shell patterns of tensor names (`model.action_head*`) that may be missing or have another shape,
             and keep their initial values, or that may be in the file without being wanted.
@@ -179,8 +189,18 @@ def load_weights(policy: nn.Module, folder: Path, *, allow_missing: Sequence[str
     Raises:
         CheckpointNotFound: there are no weights.
         CheckpointError: the file is damaged.
-        KeyMismatch: names or shapes differ and are not allowed to; nothing was copied.
+        KeyMismatch: names or shapes differ and are not allowed to; nothing was copied of the file that it names.
     """
+    if not isinstance(policy, Policy) or not is_adapter(folder, use_peft=policy.config.use_peft):
+        return _load_whole(policy, folder, allow_missing)
+    adapter = read_adapter_config(folder)
+    base = find_base(folder, adapter)
+    report = _load_whole(policy, base, allow_missing)
+    adapter = replace(adapter, base_fingerprint=fingerprint(base / WEIGHTS))
+    return report.joined(load_adapter(policy, folder, adapter, allow_missing=allow_missing))
+
+
+def _load_whole(policy: nn.Module, folder: Path, allow_missing: Sequence[str]) -> LoadReport:
     file, report = compare_weights(policy, folder, allow_missing)
     report.require_complete(f"`{file.path}`")
     state = policy.state_dict()

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mimetic.features import FeatureType, NormalizationMode, PolicyFeature
 from mimetic.fields import setting
 from mimetic.names import ACTION, STATE
 from mimetic.optim.config import OptimizerConfig, SchedulerConfig
+
+if TYPE_CHECKING:
+    from mimetic.processing.pipeline import Pipeline
+    from mimetic.processing.stats import Stats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +28,10 @@ class PolicyConfig:
     """Name in `--policy.type` and `config.json`."""
     neutral_unknown: ClassVar[Mapping[str, Any]] = {}
     """Fields of newer LeRobot versions and the value at which they change nothing."""
+    reads_instructions: ClassVar[bool] = False
+    """Whether the policy reads the text of the task."""
+    step_settings: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    """Stored processing step -> its argument -> the setting here that it was made from."""
 
     n_obs_steps: int = setting(1, "Observation frames given to the policy")
     input_features: dict[str, PolicyFeature] | None = setting(
@@ -33,9 +42,7 @@ class PolicyConfig:
     )
     device: str | None = setting(None, "Device such as cpu, cuda, cuda:1, mps or xpu; found automatically when null")
     use_amp: bool = setting(False, "LeRobot's older precision switch; use --accelerator.mixed_precision")
-    use_peft: bool = setting(
-        False, "Whether the checkpoint is an adapter", not_yet="adapters are not part of mimetic yet"
-    )
+    use_peft: bool = setting(False, "Whether the checkpoint is an adapter; set by training with --peft.*")
     push_to_hub: bool = setting(
         True, "Push the trained policy to --policy.repo_id; nothing is pushed without a repo id"
     )
@@ -53,6 +60,57 @@ class PolicyConfig:
     def input_problems(self, available: Mapping[str, PolicyFeature]) -> list[str]:
         """Why this policy, whose inputs are fixed, cannot be fed with what a dataset or robot offers."""
         return []
+
+    def located(self, folder: Path) -> Self:
+        """These settings as read from a checkpoint's folder, whose companion files they may need."""
+        return self
+
+    def make_pipelines(
+        self,
+        *,
+        input_features: Mapping[str, PolicyFeature],
+        output_features: Mapping[str, PolicyFeature],
+        norm_map: Mapping[str, NormalizationMode],
+        stats: Stats,
+        device: str = "cpu",
+        rename_map: Mapping[str, str] | None = None,
+        exact: bool = False,
+        where: str = "the dataset's statistics",
+    ) -> tuple[Pipeline, Pipeline]:
+        """New pipelines before and after the policy; arguments, returns and errors of `standard_pipelines`.
+
+        A policy with steps of its own overrides this, and names the settings that they hold in `step_settings`.
+        """
+        from mimetic.processing.standard import standard_pipelines
+
+        return standard_pipelines(
+            input_features=input_features,
+            output_features=output_features,
+            norm_map=norm_map,
+            stats=stats,
+            device=device,
+            rename_map=rename_map,
+            exact=exact,
+            where=where,
+        )
+
+    @property
+    def has_camera_slots(self) -> bool:
+        """Whether cameras are told apart by their order only and may have any size, and the state is padded.
+
+        Cameras of a dataset under other names are then matched to the policy's (`policies/cameras.py`).
+        """
+        return False
+
+    @property
+    def filler_inputs(self) -> frozenset[str]:
+        """Inputs that stand in `input_features` for nothing that a dataset or robot could offer."""
+        return frozenset()
+
+    @property
+    def lora_targets(self) -> str | None:
+        """Regular expression for the layers that get an adapter when `--peft.target_modules` is null."""
+        return None
 
     @property
     def observation_delta_indices(self) -> list[int] | None:
@@ -80,6 +138,11 @@ class PolicyConfig:
 
     def scheduler_preset(self) -> SchedulerConfig | None:
         """The policy's own learning-rate schedule; None: constant."""
+        return None
+
+    @property
+    def noise_shape(self) -> tuple[int, ...] | None:
+        """Shape of the noise that one sample's prediction starts from, and `predict_chunk` takes as `noise`."""
         return None
 
     @property

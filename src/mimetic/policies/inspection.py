@@ -13,14 +13,17 @@ import torch
 from mimetic.errors import CheckpointError, MimeticError
 from mimetic.features import NormalizationMode
 from mimetic.hub.policies import find_policy
-from mimetic.names import POSTPROCESSOR, PREPROCESSOR, TRAINING_STATE_DIR, TRAINING_STEP_JSON, WEIGHTS
+from mimetic.names import ADAPTER_WEIGHTS, POSTPROCESSOR, PREPROCESSOR, TRAINING_STATE_DIR, TRAINING_STEP_JSON, WEIGHTS
+from mimetic.policies.adapter_config import is_adapter, read_adapter_config
+from mimetic.policies.adapters import attach, compare_adapter, find_base
+from mimetic.policies.base import Policy
 from mimetic.policies.build import make_policy
 from mimetic.policies.checkpoint import compare_weights, read_config
 from mimetic.policies.config import PolicyConfig
 from mimetic.policies.legacy import has_pipelines
 from mimetic.policies.pipelines import load_pipelines
 from mimetic.policies.report import LoadReport
-from mimetic.policies.tensors import SkipInitialisation, WeightsFile
+from mimetic.policies.tensors import SkipInitialisation, WeightsFile, open_weights
 from mimetic.processing.normalization_step import NormalizationStep
 from mimetic.processing.pipeline import Pipeline
 from mimetic.processing.stats import STATS_OF_MODE
@@ -69,6 +72,7 @@ class Inspection:
         dtypes: stored values by dtype.
         report: how weights and network compare.
         steps: registry names by pipeline.
+        adapter: one line on the adapter, with its base policy; empty for a whole policy.
         training_step: step of the run; None outside a checkpoint.
         problems: what keeps the checkpoint from being used, each with its hint.
     """
@@ -85,6 +89,7 @@ class Inspection:
     dtypes: dict[str, int] = field(default_factory=dict)
     report: LoadReport | None = None
     steps: dict[str, list[str]] = field(default_factory=dict)
+    adapter: str = ""
     training_step: int | None = None
     problems: list[tuple[str, str]] = field(default_factory=list)
 
@@ -95,6 +100,7 @@ class Inspection:
             "folder": str(self.folder),
             "policy": self.policy,
             "is_legacy": self.is_legacy,
+            "adapter": self.adapter,
             "training_step": self.training_step,
             "features": [vars(row) for row in self.features],
             "cameras": self.cameras,
@@ -165,8 +171,11 @@ def _inspect_weights(found: Inspection, allow_missing: Sequence[str]) -> None:
             policy = make_policy(found.config, device="cpu", init_backbone=False)
         found.parameters = sum(p.numel() for p in policy.parameters())
         found.buffers = sum(t.numel() for t in policy.state_dict().values()) - found.parameters
-        file, found.report = compare_weights(policy, found.folder, allow_missing)
-        found.weights_bytes = (found.folder / WEIGHTS).stat().st_size
+        if is_adapter(found.folder, use_peft=found.config.use_peft):
+            file, found.report = _inspect_adapter(found, policy, allow_missing)
+        else:
+            file, found.report = compare_weights(policy, found.folder, allow_missing)
+        found.weights_bytes = file.path.stat().st_size
         dtypes: Counter[str] = Counter()
         for info in file.tensors.values():
             dtypes[info.dtype] += info.numel
@@ -183,6 +192,21 @@ def _inspect_weights(found: Inspection, allow_missing: Sequence[str]) -> None:
             )
     except MimeticError as error:
         found.problems.append((error.message, error.hint))
+
+
+def _inspect_adapter(found: Inspection, policy: Policy, allow_missing: Sequence[str]) -> tuple[WeightsFile, LoadReport]:
+    """The adapter's own file, compared with what it is attached to; its base is only looked up."""
+    adapter = read_adapter_config(found.folder)
+    found.adapter = (
+        f"LoRA, rank {adapter.r}, alpha {adapter.lora_alpha:g}, on the policy {adapter.base_model_name_or_path}"
+    )
+    attach(policy, adapter)
+    found.parameters = sum(p.numel() for p in policy.parameters())
+    try:
+        find_base(found.folder, adapter)
+    except MimeticError as error:
+        found.problems.append((error.message, error.hint))
+    return open_weights(found.folder / ADAPTER_WEIGHTS), compare_adapter(policy, found.folder, allow_missing)
 
 
 def _not_finite(file: WeightsFile) -> list[str]:

@@ -30,8 +30,10 @@ def migrate(source: Path, target: Path, *, stats_dataset: str | None = None) -> 
         raise CheckpointError(f"`{source}` has its pipelines already, so there is nothing to migrate")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise CheckpointError(f"`{target}` is not empty", "choose another folder with `--migrate_to`")
-    loaded = load_pretrained(source, stats_dataset=stats_dataset)
     stored = read_config(source)
+    # A migrated file holds the numbers of the old one, so nothing may be rounded to what this machine computes in.
+    exact = {"precision": "float32"} if hasattr(stored, "precision") else None
+    loaded = load_pretrained(source, stats_dataset=stats_dataset, config_overrides=exact)
     _, norm_map = legacy_stats(source, stored)
     if norm_map != stored.norm_map:
         stored = read_config(source, {"normalization_mapping": norm_map})

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from mimetic import log
 from mimetic.errors import StatsError
 from mimetic.features import NormalizationMode, PolicyFeature
-from mimetic.names import POSTPROCESSOR, PREPROCESSOR, WEIGHTS
+from mimetic.names import CONFIG_JSON, POSTPROCESSOR, PREPROCESSOR, WEIGHTS
 from mimetic.policies.config import PolicyConfig
 from mimetic.policies.legacy import has_pipelines, is_statistic, legacy_norm_map, read_legacy
 from mimetic.policies.tensors import open_weights
 from mimetic.processing.pipeline import Pipeline
-from mimetic.processing.standard import standard_pipelines
 from mimetic.processing.stats import Stats, TensorStats, select_dataset
-from mimetic.processing.store import load_pipeline, stored_steps
+from mimetic.processing.steps.rename_observations import RenameObservations
+from mimetic.processing.store import load_pipeline, read_json, stored_artifacts, stored_steps
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ def load_pipelines(
     before["device_processor"] = {"device": device}
     if rename_map:
         before["rename_observations_processor"] = {"rename_map": rename_map}
+    before.update(_changed_settings(folder, config))
     pipelines = []
     for name, overrides in ((PREPROCESSOR, before), (POSTPROCESSOR, after)):
         there = stored_steps(folder, name)
@@ -73,6 +75,44 @@ def load_pipelines(
         }
         pipelines.append(load_pipeline(folder, name, overrides=needed, stats_dataset=stats_dataset))
     return pipelines[0], pipelines[1]
+
+
+def stored_rename_map(folder: Path) -> dict[str, str]:
+    """The rename map that a checkpoint was trained with; empty when it has none, or no pipelines.
+
+    Raises:
+        CheckpointError: the file is damaged.
+        ConfigError: the rename map is wrong.
+    """
+    path = folder / f"{PREPROCESSOR}.json"
+    if not path.is_file():
+        return {}
+    steps = read_json(path).get("steps")
+    for entry in steps if isinstance(steps, list) else ():
+        if isinstance(entry, dict) and entry.get("registry_name") == RenameObservations.registry_name:
+            return dict(RenameObservations.build(entry.get("config") or {}, {}).rename_map)
+    return {}
+
+
+def _changed_settings(folder: Path, config: PolicyConfig) -> dict[str, dict[str, Any]]:
+    """Arguments of stored steps that the caller changed through the policy's settings.
+
+    What the checkpoint's own config.json says is left alone, even where a stored step says something else: LeRobot
+    writes changed settings there and goes on with the old step. Names of companion files, which only the stored file
+    can resolve, are replaced by the setting that they were made from.
+    """
+    if not config.step_settings:
+        return {}
+    stored = read_json(folder / CONFIG_JSON)
+    artifacts = stored_artifacts(folder, PREPROCESSOR)
+    defaults = {field.name: field.default for field in fields(config)}
+    changed: dict[str, dict[str, Any]] = {}
+    for step, arguments in config.step_settings.items():
+        for argument, setting in arguments.items():
+            value = getattr(config, setting)
+            if (step, argument) in artifacts or value != stored.get(setting, defaults[setting]):
+                changed.setdefault(step, {})[argument] = value
+    return changed
 
 
 def _features(config: PolicyConfig) -> dict[str, PolicyFeature]:
@@ -88,7 +128,7 @@ def _legacy_pipelines(
     stats_dataset: str | None,
     exact: bool,
 ) -> tuple[Pipeline, Pipeline]:
-    """Standard pipelines from the statistics among the weights of an old checkpoint."""
+    """New pipelines from the statistics among the weights of an old checkpoint."""
     norm_map, where, given = config.norm_map, f"`{folder / WEIGHTS}`", stats
     if given is None:
         old, norm_map = legacy_stats(folder, config)
@@ -101,7 +141,7 @@ def _legacy_pipelines(
             folder,
             folder,
         )
-    return standard_pipelines(
+    return config.make_pipelines(
         input_features=config.input_features or {},
         output_features=config.output_features or {},
         norm_map=norm_map,

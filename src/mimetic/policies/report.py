@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 
 from mimetic.catalog import closest
@@ -55,6 +55,10 @@ class LoadReport:
         allowed = {*self.reinitialised, *self.ignored}
         differing = (*self.missing, *self.unexpected, *(m.name for m in self.mismatched))
         return all(name in allowed for name in differing)
+
+    def joined(self, other: LoadReport) -> LoadReport:
+        """The report on two files that hold parts of the same network."""
+        return LoadReport(**{item.name: getattr(self, item.name) + getattr(other, item.name) for item in fields(self)})
 
     def summary(self) -> str:
         """One line: counts, and the names of what was re-initialised or ignored."""

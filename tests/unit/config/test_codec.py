@@ -158,7 +158,7 @@ def test_missing_required_fields_are_named() -> None:
         ({}, "f has no `type`"),
         ({"type": 3}, "f has no `type`"),
         ({"type": "acd"}, r"unknown policy `acd` \(in f\)"),
-        ({"type": "smolvla"}, r"policy `smolvla` is known from LeRobot but not part of mimetic yet \(in f\)"),
+        ({"type": "pi0"}, r"policy `pi0` is known from LeRobot but not part of mimetic yet \(in f\)"),
     ],
 )
 def test_a_config_without_a_usable_type_is_refused(data: dict[str, Any], message: str) -> None:

@@ -26,6 +26,10 @@ FLAGS = Path(__file__).parents[2] / "fixtures/flags"
 DIFFERENT: dict[str, tuple[str | None, Any]] = {
     "dataset.video_backend": (None, "auto"),  # decided by what works and is exact on this machine, with a reason
     "policy.pretrained_path": ("str | null", None),  # hub ids are no paths
+    "policy.load_vlm_weights": (None, True),  # false freezes a vision-language model with random weights
+    "policy.resize_imgs_with_padding": ("tuple[int, int] | null", None),  # null is read, and refused with a reason
+    "policy.optimizer_grad_clip_norm": ("int | float", None),  # the default is a whole number there too
+    "policy.rtc_config.prefix_attention_schedule": ("str", None),  # one of the same four words
 }
 
 
@@ -53,6 +57,7 @@ def read(name: str, sign: str = "") -> Iterator[Line]:
 
 OURS = {
     "act": "policy",
+    "smolvla": "policy",
     "adam": "optimizer",
     "adamw": "optimizer",
     "sgd": "optimizer",
@@ -188,6 +193,8 @@ EXAMPLES: dict[str, list[tuple[str, Any]]] = {
     "list[str]": [("[a, b]", ["a", "b"])],
     "list[str] | str": [("[a, b]", ["a", "b"])],
     "tuple[float, float]": [("[0.5,0.25]", (0.5, 0.25))],
+    "tuple[int, int]": [("[3,4]", (3, 4))],
+    "int | float": [("0.25", 0.25)],
     "dict[str, str]": [("{a: b}", {"a": "b"})],
     "dict": [("{a: 1}", {"a": 1})],
     "dict[str, NormalizationMode]": [("{STATE: IDENTITY}", {"STATE": "IDENTITY"})],
@@ -212,7 +219,8 @@ def every_setting() -> Iterator[tuple[str, str, Setting]]:
     for choice in choices_of(TrainConfig):
         for name in choice.catalog.available():
             for setting in walk(choice.catalog.load_config(name), {}, choice.name):
-                yield f"{choice.name}.type={name}", setting.name, setting
+                if setting.node == "leaf":
+                    yield f"{choice.name}.type={name}", setting.name, setting
     for setting in walk(TrainConfig, {}):
         if setting.node == "leaf" and setting.is_flag:
             yield "", setting.name, setting

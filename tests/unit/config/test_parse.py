@@ -210,10 +210,10 @@ def test_a_policy_of_an_unknown_type_in_a_file_can_be_changed(train: Run, tmp_pa
         {
             "dataset": {"repo_id": "x"},
             "policy": {
-                "type": "smolvla",
+                "type": "pi0",
                 "device": "cpu",
-                "pretrained_path": "lerobot/smolvla_base",
-                "vlm_model_name": "y",
+                "pretrained_path": "lerobot/pi0_base",
+                "paligemma_variant": "y",
             },
         },
     )
@@ -309,7 +309,7 @@ def test_all_problems_of_all_checks_come_together(trained: Run) -> None:
         "`--dataset.eval_split=2.0`",
         "`--dataset.streaming=true`: streaming",
         "`--policy.dim_model=7`",
-        "`--peft`: training adapters",
+        "`--peft.*` trains an adapter",
         "`--wandb.enable=true`: logging",
     ):
         assert part in text
@@ -358,8 +358,8 @@ REFUSED = [
     ),
     (["--policy.type=atc"], "`--policy.type=atc`: unknown policy `atc` | did you mean `act`?"),
     (
-        ["--policy.type=smolvla"],
-        "`--policy.type=smolvla`: policy `smolvla` is known from LeRobot but not part of mimetic yet | available: act",
+        ["--policy.type=pi0"],
+        "`--policy.type=pi0`: policy `pi0` is known from LeRobot but not part of mimetic yet | available: act, smolvla",
     ),
     (
         ["--optimizer.type=adamw", "--optimizer.momentum=1"],
@@ -380,9 +380,14 @@ REFUSED = [
     ),
     (["--ema.enable=true"], "flag `--ema.enable` is LeRobot's and not part of mimetic yet | leave it out"),
     (
+        ["--policy.paligemma_variant=x"],
+        "flag `--policy.paligemma_variant` is LeRobot's and not part of mimetic yet | it belongs to policy "
+        "`pi0`, `pi05`, `pi0_fast`",
+    ),
+    (
         ["--policy.vlm_model_name=x"],
-        "flag `--policy.vlm_model_name` is LeRobot's and not part of mimetic yet | it belongs to policy "
-        "`evo1`, `smolvla`",
+        "flag `--policy.vlm_model_name` belongs to policy `smolvla`, and `--policy.type` is `act` | leave it out, or "
+        "choose `--policy.type=smolvla`",
     ),
     (["--env.type=pusht"], "flag `--env.type` is LeRobot's and not part of mimetic yet | leave it out"),
     (["--env.task=x"], "flag `--env.task` is LeRobot's and not part of mimetic yet | leave it out"),
