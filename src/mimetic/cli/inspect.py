@@ -34,13 +34,17 @@ class InspectConfig:
         None, "Folder to write an old checkpoint to, in the form of today", layer="mimetic"
     )
 
+    merge_to: Path | None = setting(
+        None, "Folder to write the whole policy to that an adapter and its base make together", layer="mimetic"
+    )
+
     def check(self) -> list[str]:
         """Problems of these settings, one sentence each."""
         return [] if self.path else ["no checkpoint is named: `mimetic inspect outputs/pick`"]
 
 
 def main(argv: list[str], *, debug: bool) -> int:
-    """Show a checkpoint, or migrate an old one.
+    """Show a checkpoint, migrate an old one, or merge an adapter.
 
     Args:
         argv: words after the command's name.
@@ -59,6 +63,12 @@ def main(argv: list[str], *, debug: bool) -> int:
 
         report = migrate(Path(config.path), config.migrate_to, stats_dataset=config.stats_dataset)
         output.note(f"wrote {config.migrate_to}: {report.summary()}")
+        return 0
+    if config.merge_to is not None:
+        from mimetic.policies.merging import merge_into
+
+        merged = merge_into(config.path, config.merge_to)
+        output.note(f"wrote {config.merge_to}: a whole policy, with the adapter in {len(merged)} of its layers")
         return 0
     found = inspect_checkpoint(config.path, allow_missing=config.allow_missing, stats_dataset=config.stats_dataset)
     if config.json:
@@ -93,6 +103,8 @@ def _facts(found: Inspection) -> list[tuple[str, object]]:
         rows.append(("training step", found.training_step))
     if found.is_legacy:
         rows.append(("form", "old: statistics among the weights, no pipeline files"))
+    if found.adapter:
+        rows.append(("adapter", found.adapter))
     rows.append(("cameras, in order", ", ".join(found.cameras) or "none"))
     if found.parameters is not None:
         rows.append(("parameters", f"{found.parameters:,}"))
