@@ -36,10 +36,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def empty_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Point every cache of the hub and of LeRobot datasets at an empty folder."""
+    """Point every cache of mimetic, of the hub and of LeRobot datasets at an empty folder."""
     folder = tmp_path_factory.mktemp("caches")
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("HF_HOME", "HF_LEROBOT_HOME", "HF_HUB_CACHE", "TORCH_HOME"):
+        for name in ("HF_HOME", "HF_LEROBOT_HOME", "HF_HUB_CACHE", "TORCH_HOME", "MIMETIC_CACHE"):
             patch.setenv(name, str(folder / name.lower()))
         yield
 

@@ -1,6 +1,6 @@
 """A fresh run with the reference's seed has its initial weights, its order of frames and its random stream, so its log lines too.
 
-Compared: every number of LeRobot 0.6.1's log lines (three decimals) except times. Its held-out loss is another mean (spec 14), so
+Compared: every number of LeRobot 0.6.1's log lines (three decimals) except times and our own memory. Its held-out loss is another mean (spec 14), so
 `eval_loss` is not compared here.
 """
 
@@ -40,7 +40,7 @@ RUNS = {
         "--log_freq=2",
     ],
 }
-TIMES = ("updt_s", "data_s", "smp/s", "prep_s", "step_s", "lim")
+TIMES = ("updt_s", "data_s", "smp/s", "prep_s", "step_s", "ram_gb", "lim")
 
 
 def numbers(text):

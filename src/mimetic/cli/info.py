@@ -77,6 +77,7 @@ def gather(*, with_devices: bool) -> dict[str, Any]:
     facts |= _machine()
     facts["Packages"] = {name: version(name) or MISSING for name in ("av", "pyarrow", "safetensors", "torchvision")}
     facts["Video decoders"] = _decoders()
+    facts["Kept features"] = kept_features()
     facts["Extras"] = extras()
     if devices is not None:
         facts["Devices"] = devices
@@ -115,6 +116,24 @@ def extras() -> dict[str, str]:
         absent = [package for package in packages if version(package) is None]
         found[name] = f"missing {', '.join(absent)}: pip install 'mimetic[{name}]'" if absent else "installed"
     return found
+
+
+def kept_features() -> str:
+    """Number and size of the arrays in the folder of `--cache.features`, and where it is."""
+    from mimetic.data.cache_folder import default_cache_folder, list_caches
+
+    try:
+        folder = default_cache_folder()
+        found = list_caches(folder)
+    except (OSError, RuntimeError) as error:
+        return f"unknown: {error}"
+    place = str(folder)
+    try:
+        place = f"~/{folder.relative_to(Path.home()).as_posix()}"
+    except (ValueError, RuntimeError):
+        pass
+    size = sum(entry.n_bytes for entry in found) / 1e9
+    return f"{len(found)} arrays, {size:.1f} GB in {place}" if found else f"none in {place}"
 
 
 def _devices() -> list[dict[str, Any]] | str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,19 @@ Item = dict[str, Any]
 Batch = dict[str, Any]
 
 
+class FrameValues(Protocol):
+    """Values of single frames that are kept outside of the dataset's files."""
+
+    def read(self, frames: Ints, generators: Sequence[torch.Generator]) -> Tensor:
+        """Values of frames, (B, ...).
+
+        Args:
+            frames: (B,) numbers of the frames in the whole dataset (`Dataset.frame_numbers`).
+            generators: one source of chance a sample.
+        """
+        ...
+
+
 class Dataset:
     """A view of an opened dataset: some of its episodes, with windows and augmentation.
 
@@ -49,6 +62,7 @@ class Dataset:
         image_transforms: augmentation of colour cameras.
         return_uint8: leave colour frames as uint8 instead of float32 in [0, 1].
         skip: features that samples leave out, such as cameras that no policy reads; they are never decoded.
+        extra: further values of each sample's frame, by the key that they get in samples.
 
     Raises:
         ConfigError: windows or skipped names that do not fit the features.
@@ -64,8 +78,10 @@ class Dataset:
         image_transforms: ImageTransforms | None = None,
         return_uint8: bool = False,
         skip: Collection[str] = (),
+        extra: Mapping[str, FrameValues] | None = None,
     ) -> None:
         self._source = source
+        self._extra = dict(extra or {})
         self.repo_id = repo_id
         self.image_transforms = image_transforms
         self.return_uint8 = return_uint8
@@ -203,6 +219,16 @@ class Dataset:
         ends = np.cumsum(self._source.runs.length[self._runs])
         return ends - self._source.runs.length[self._runs], ends
 
+    def frame_numbers(self, positions: Sequence[int] | Ints | None = None) -> Ints:
+        """Numbers of frames in the whole dataset, whichever of its episodes are open: 0 for the first frame of the
+        first episode in the table of episodes.
+
+        Args:
+            positions: (B,) positions in this view; all without it.
+        """
+        wanted = np.arange(len(self)) if positions is None else np.asarray(positions, dtype=np.int64)
+        return self._source.frame_numbers(self._to_rows(wanted))
+
     def address(self, position: int) -> FrameAddress:
         """Where a sample lies: episode, frame, data file and row, video files and frames in them."""
         return self._source.address(int(self._to_rows(np.asarray([position]))[0]))
@@ -214,6 +240,7 @@ class Dataset:
         episodes: Sequence[int] | None = None,
         *,
         skip: Collection[str] = (),
+        extra: Mapping[str, FrameValues] | None = None,
     ) -> Dataset:
         """Another view of the same dataset, sharing columns and decoders.
 
@@ -223,6 +250,7 @@ class Dataset:
             episodes: episode numbers; those of this view without it.
             skip: features that samples of the new view leave out. A skipped camera costs nothing: the usual case is
                 a recording with more cameras than the policy reads. What this view skips is not inherited.
+            extra: further values of each sample's frame, by key; those of this view are not inherited.
 
         Raises:
             EpisodeError: an episode that was not opened.
@@ -240,6 +268,7 @@ class Dataset:
             image_transforms=image_transforms,
             return_uint8=self.return_uint8,
             skip=skip,
+            extra=extra,
         )
 
     def check_video_lengths(self) -> list[VideoShortfall]:
@@ -282,6 +311,8 @@ class Dataset:
                 found[key] = [decode(texts[row].as_py()) for row in rows.tolist()]
         for key, (_, is_pad) in windows.items():
             found[key + PAD_SUFFIX] = torch.from_numpy(is_pad)
+        for key, values in self._extra.items():
+            found[key] = values.read(self._source.frame_numbers(rows), generators)
         tasks = self.meta.tasks
         found[TASK] = [tasks.get(number, "") for number in self._source.rows.columns[TASK_INDEX][rows].tolist()]
         return found

@@ -91,6 +91,14 @@ class Source:
         table = self.runs.table[self.runs.of_row[rows]]
         return self.cameras[key].frames(table, self.rows.columns[FRAME_INDEX][rows])
 
+    def frame_numbers(self, rows: Ints) -> Ints:
+        """Numbers of the rows' frames in the whole dataset, counted through the table of episodes."""
+        lengths = self.metadata.episodes.length
+        first = np.cumsum(lengths) - lengths
+        return np.asarray(
+            first[self.runs.table[self.runs.of_row[rows]]] + self.rows.columns[FRAME_INDEX][rows], dtype=np.int64
+        )
+
     def read_camera(self, key: str, rows: Ints) -> npt.NDArray[Any]:
         """Frames of a camera for some rows, decoded straight into one array.
 

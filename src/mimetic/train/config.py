@@ -11,6 +11,7 @@ from mimetic.data.config import DatasetConfig
 from mimetic.fields import setting
 from mimetic.optim.config import OptimizerConfig, SchedulerConfig
 from mimetic.policies.config import PolicyConfig
+from mimetic.train.peft_config import PeftConfig
 
 _POLICIES = "mimetic.policies.catalog:POLICIES"
 
@@ -46,18 +47,6 @@ class WandbConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PeftConfig:
-    """Adapters (`--peft.*`)."""
-
-    target_modules: list[str] | str | None = setting(None, "Modules that get an adapter")
-    full_training_modules: list[str] | None = setting(None, "Modules that are trained fully")
-    method_type: str = setting("LORA", "Kind of adapter")
-    init_type: str | None = setting(None, "Initialisation")
-    r: int = setting(16, "Rank")
-    lora_alpha: int | None = setting(None, "Scale of the adapter")
-
-
-@dataclass(frozen=True, kw_only=True)
 class JobConfig:
     """Remote jobs (`--job.*`)."""
 
@@ -78,6 +67,38 @@ class SampleWeightingConfig:
     kappa: float = setting(0.01, "Progress above which a sample has full weight")
     epsilon: float = setting(1e-6, "Smallest deviation")
     extra_params: dict[str, Any] = setting(factory=dict, help="Further parameters")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheConfig:
+    """Features of camera frames that are kept on disk (`--cache.*`)."""
+
+    features: str = setting(
+        "auto",
+        "Encode each camera frame once, keep the result on disk and train from it: neither videos nor the vision "
+        "encoder run again. Works while the encoder is frozen and frames are not augmented. auto does so when it "
+        "saves time and fits on the disk, and says why not; on refuses to start when it cannot",
+        choices=("auto", "on", "off"),
+        layer="mimetic",
+    )
+    folder: Path | None = setting(
+        None,
+        "Where features are kept, for all runs (default: $MIMETIC_CACHE/features, else the system's place for caches); "
+        "a fast local disk, not inside the dataset; deleting it costs only time",
+        layer="mimetic",
+    )
+    variants: int = setting(
+        0,
+        "With image augmentation: augmented copies of each frame whose features are kept, of which each sample picks "
+        "one at random; each copy costs as much space as the plain frame. 0 keeps none, so that augmentation turns "
+        "the cache off",
+        layer="mimetic",
+        unit="copies",
+    )
+
+    def check(self) -> list[str]:
+        """Problems of these settings, one sentence each."""
+        return [] if self.variants >= 0 else [f"`--cache.variants={self.variants}` must be at least 0"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +154,7 @@ class TrainConfig:
     )
     eval: EnvEvalConfig = setting(factory=EnvEvalConfig, help="Evaluation in an environment")
     wandb: WandbConfig = setting(factory=WandbConfig, help="Weights & Biases")
-    peft: PeftConfig | None = setting(None, "Adapters", not_yet="training adapters is not part of mimetic yet")
+    peft: PeftConfig | None = setting(None, "A LoRA adapter to train instead of the whole policy")
     job: JobConfig = setting(factory=JobConfig, help="Remote jobs")
     save_checkpoint_to_hub: bool = setting(
         False, "Push every checkpoint to --policy.repo_id", not_yet="pushing checkpoints is not part of mimetic yet"
@@ -149,6 +170,7 @@ class TrainConfig:
     accelerator: AcceleratorConfig = setting(
         factory=AcceleratorConfig, help="Precision and gradient accumulation", layer="next"
     )
+    cache: CacheConfig = setting(factory=CacheConfig, help="Features of camera frames on disk", layer="mimetic")
     allow_missing: list[str] = setting(
         factory=list,
         help="Tensor name patterns of the policy that may be absent from the loaded weights",
@@ -182,6 +204,8 @@ class TrainConfig:
             )
         if self.rename_map and self.policy is not None and self.policy.pretrained_path is None:
             problems.append("`--rename_map` renames inputs of a loaded policy and needs `--policy.path`")
+        if self.peft is not None and self.policy is not None and not self.resume:
+            problems += self.peft.problems_with(self.policy)
         if self.env is not None:
             problems.append("`--env`: evaluation in an environment is not part of mimetic yet")
         if self.job.target not in (None, "local"):

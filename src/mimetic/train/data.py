@@ -9,13 +9,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mimetic.data.features import policy_features
 from mimetic.data.reader import Dataset, open_dataset
 from mimetic.data.sampler import EpisodeSampler
 from mimetic.data.split import split_episodes
 from mimetic.data.transforms.pipeline import ImageTransforms
 from mimetic.errors import DatasetError, DatasetNotFound
+from mimetic.hub.policies import find_policy
 from mimetic.names import ACTION, REWARD
+from mimetic.policies.cameras import fit_inputs
 from mimetic.policies.config import PolicyConfig
+from mimetic.policies.pipelines import stored_rename_map
 from mimetic.train.config import TrainConfig
 
 logger = logging.getLogger(__name__)
@@ -26,7 +30,7 @@ class TrainingData:
     """What a run trains on.
 
     Args:
-        config: settings with the chosen video decoder.
+        config: settings with the chosen video decoder, and with the policy's inputs fitted to the dataset.
         train: training episodes with the policy's windows and augmentation.
         heldout: held-out episodes without augmentation; None without `--dataset.eval_split`.
         sampler: shuffled order of the training samples.
@@ -71,6 +75,7 @@ def open_training_data(config: TrainConfig, policy: PolicyConfig) -> TrainingDat
     transforms = ImageTransforms(settings.image_transforms) if settings.image_transforms.enable else None
     whole = _open(config)
     _check_videos(whole)
+    config, policy = _fit_cameras(config, policy, whole)
     offsets = windows(policy, whole.features)
     train_episodes, heldout_episodes = list(whole.episodes), list[int]()
     if settings.eval_split > 0:
@@ -107,6 +112,20 @@ def open_training_data(config: TrainConfig, policy: PolicyConfig) -> TrainingDat
     offsets_of_action = policy.action_delta_indices or [0]
     share = padded_share((ends - starts).tolist(), len(offsets_of_action), policy.drop_n_last_frames)
     return TrainingData(resolved, train, heldout, sampler, len(train_episodes), share, fingerprint)
+
+
+def _fit_cameras(config: TrainConfig, policy: PolicyConfig, whole: Dataset) -> tuple[TrainConfig, PolicyConfig]:
+    """Settings with the cameras of the dataset matched to the slots of a loaded policy; every decision is told."""
+    if config.resume or policy.pretrained_path is None or not policy.has_camera_slots:
+        return config, policy
+    folder = find_policy(policy.pretrained_path, revision=policy.pretrained_revision)
+    fitted = fit_inputs(policy, policy_features(whole.features), config.rename_map, stored_rename_map(folder))
+    if fitted is None:
+        return config, policy
+    for decision in fitted.decisions:
+        logger.info("%s", decision)
+    policy = replace(policy, input_features=fitted.input_features)
+    return replace(config, policy=policy, rename_map=fitted.rename_map), policy
 
 
 def _open(config: TrainConfig) -> Dataset:

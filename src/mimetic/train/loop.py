@@ -6,10 +6,8 @@ It knows no policy by name.
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mimetic.errors import DatasetError, Interrupted, TrainingError
+from mimetic.errors import CacheError, DatasetError, Interrupted, TrainingError
 from mimetic.log import JsonLines
 from mimetic.processing.pipeline import Pipeline
+from mimetic.train.bar import progress_bar
 from mimetic.train.config import TrainConfig
 from mimetic.train.guard import FiniteGuard
 from mimetic.train.heldout import Heldout
-from mimetic.train.metrics import Counters, Window, log_line, summarise
+from mimetic.train.metrics import Counters, Window, log_line, peak_memory_gb, summarise
 from mimetic.train.state import Progress
 from mimetic.train.step import Stepper, StepResult
 from mimetic.train.stop import StopRequest
@@ -94,7 +93,7 @@ class Loop:
         """
         config, parts = self.config, self.parts
         parts.stepper.policy.train()
-        with StopRequest() as stop, _progress_bar(config.steps, self.progress.step) as advance:
+        with StopRequest() as stop, progress_bar("Training", "step", config.steps, self.progress.step) as advance:
             self._window_start = time.perf_counter()
             while self.progress.step < config.steps:
                 self._one_step()
@@ -139,14 +138,18 @@ class Loop:
     def _next_batch(self) -> dict[str, Any]:
         try:
             return next(self.parts.batches)
-        except DatasetError as error:
+        except (DatasetError, CacheError) as error:
             # The steps before the damaged frame are whole, and may be hours of work.
             if self.progress.step and self.parts.save is not None:
                 self._save()
-                error.hint += (
-                    f"\nstep {self.progress.step} is saved; with the episodes left out, `mimetic train --resume=true "
-                    f"--config_path={self.config.output_dir} --reset_data_order=true` continues from it"
-                )
+                command = f"mimetic train --resume=true --config_path={self.config.output_dir}"
+                if isinstance(error, CacheError):
+                    error.hint += f"\nstep {self.progress.step} is saved; `{command}` continues from it"
+                else:
+                    error.hint += (
+                        f"\nstep {self.progress.step} is saved; with the episodes left out, "
+                        f"`{command} --reset_data_order=true` continues from it"
+                    )
             raise
 
     def _advanced(self, step: int, batch_length: int) -> Progress:
@@ -195,6 +198,9 @@ class Loop:
         if self.device.type == "cuda":
             means["gpu_mem_gb"] = torch.cuda.max_memory_allocated(self.device) / 2**30
             torch.cuda.reset_peak_memory_stats(self.device)
+        memory = peak_memory_gb()
+        if memory is not None:
+            means["ram_gb"] = memory
         record = summarise(self.counters, means)
         logger.info("%s", log_line(record))
         self._note({"kind": "train", **record})
@@ -257,43 +263,3 @@ def _match_reference_stream() -> None:
     has LeRobot's noise and dropout, so that loss curves can be laid over each other (spec/training.md 6).
     """
     torch.empty((), dtype=torch.int64).random_()
-
-
-def _progress_bar(total: int, done: int) -> AbstractContextManager[Callable[[int], None]]:
-    """A bar on stderr when that is a terminal; updates at most ten times a second."""
-    if not sys.stderr.isatty():
-        return nullcontext(lambda step: None)
-    return _Bar(total, done)
-
-
-class _Bar:
-    def __init__(self, total: int, done: int) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self._progress = Progress(
-            TextColumn("Training"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("step"),
-            TimeRemainingColumn(),
-            console=Console(file=sys.stderr),
-            transient=True,
-            redirect_stderr=True,
-            redirect_stdout=True,
-        )
-        self._task = self._progress.add_task("", total=total, completed=done)
-        self._next = 0.0
-
-    def __enter__(self) -> Callable[[int], None]:
-        self._progress.__enter__()
-        return self._advance
-
-    def __exit__(self, *details: Any) -> None:
-        self._progress.__exit__(*details)
-
-    def _advance(self, step: int) -> None:
-        now = time.perf_counter()
-        if now >= self._next:
-            self._next = now + 0.1
-            self._progress.update(self._task, completed=step)

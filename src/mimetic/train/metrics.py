@@ -1,7 +1,7 @@
 """Numbers of a run: kept on the device between log lines, read once a window (spec/training.md 12).
 
-Keys, order and formats of the log line are LeRobot's, except that the step is printed in full and `prep_s`, `step_s`
-and a hint on what limits the run follow.
+Keys, order and formats of the log line are LeRobot's, except that the step is printed in full and `prep_s`, `step_s`,
+the process's memory and a hint on what limits the run follow.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -125,7 +126,32 @@ class Counters:
         return self.samples / (self.num_frames / self.num_episodes)
 
 
-_STANDARD = ("loss", "grad_norm", "lr", "update_s", "dataloading_s", "preprocessing_s", "step_s", "gpu_mem_gb")
+_STANDARD = (
+    "loss",
+    "grad_norm",
+    "lr",
+    "update_s",
+    "dataloading_s",
+    "preprocessing_s",
+    "step_s",
+    "gpu_mem_gb",
+    "ram_gb",
+)
+
+
+def peak_memory_gb() -> float | None:
+    """Most memory that this process ever held [GiB]; None where the system does not tell (Windows)."""
+    try:  # the other source counts the parent's memory too, on Linux
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        return int(status.split("VmHWM:")[1].split()[0]) / 2**20
+    except (OSError, IndexError, ValueError):
+        pass
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / (2**30 if sys.platform == "darwin" else 2**20)
 
 
 def summarise(counters: Counters, means: Mapping[str, float]) -> dict[str, float]:
@@ -163,6 +189,8 @@ def log_line(record: Mapping[str, float]) -> str:
     known = {"steps", "samples", "episodes", "epochs", "samples_per_s", *_STANDARD}
     parts += [f"{name}:{value:.3f}" for name, value in record.items() if name not in known]
     parts += [f"prep_s:{record['preprocessing_s']:.3f}", f"step_s:{record['step_s']:.3f}"]
+    if "ram_gb" in record:
+        parts.append(f"ram_gb:{record['ram_gb']:.2f}")
     # Waiting for data (not preprocessing, which runs on the device) is what loader threads or a cache would cure.
     if record["step_s"] > 0 and record["dataloading_s"] > record["step_s"] / 3:
         parts.append("lim:data")

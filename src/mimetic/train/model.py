@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mimetic.data.features import policy_features
 from mimetic.data.stats import with_imagenet_stats
 from mimetic.errors import ConfigError
-from mimetic.features import FeatureType, PolicyFeature
+from mimetic.features import FeatureType, NormalizationMode, PolicyFeature
 from mimetic.hub.policies import find_policy
+from mimetic.names import ADAPTER_CONFIG, WEIGHTS
+from mimetic.policies.adapter_config import DEFAULT_ALPHA, AdapterConfig
+from mimetic.policies.adapters import attach, fingerprint
 from mimetic.policies.base import Policy
 from mimetic.policies.build import make_policy
 from mimetic.policies.checkpoint import load_weights
 from mimetic.policies.config import PolicyConfig
 from mimetic.policies.pipelines import load_pipelines
 from mimetic.processing.pipeline import Pipeline
-from mimetic.processing.standard import standard_pipelines
 from mimetic.processing.stats import Stats, rename_stats
 from mimetic.train.config import TrainConfig
 from mimetic.train.data import TrainingData
+from mimetic.train.peft_config import PeftConfig
 from mimetic.train.resume import Checkpoint
 
 logger = logging.getLogger(__name__)
@@ -72,7 +75,9 @@ def build_model(config: TrainConfig, data: TrainingData, checkpoint: Checkpoint 
         policy = make_policy(settings, input_features=inputs, output_features=outputs, device=settings.device)
         return Model(policy, *_fresh_pipelines(policy.config, stats, config))
     folder = find_policy(settings.pretrained_path, revision=settings.pretrained_revision)
-    policy = _load(settings, folder, config, inputs, outputs)
+    policy = _load(_with_base(settings, folder, config), folder, config, inputs, outputs)
+    if config.peft is not None:
+        attach(policy, _new_adapter(config.peft, settings, folder))
     pipelines = load_pipelines(
         folder,
         policy.config,
@@ -84,8 +89,37 @@ def build_model(config: TrainConfig, data: TrainingData, checkpoint: Checkpoint 
     return Model(policy, *pipelines)
 
 
+def _with_base(settings: PolicyConfig, folder: Path, config: TrainConfig) -> PolicyConfig:
+    """The settings for loading what a new adapter is to be put on: a whole policy, whatever the settings say."""
+    if config.peft is None:
+        return settings
+    if not (folder / WEIGHTS).is_file() and (folder / ADAPTER_CONFIG).is_file():
+        raise ConfigError(
+            f"`--policy.path={settings.pretrained_path}` is an adapter already",
+            "leave out `--peft.*` to train it further, or merge it into its base first: "
+            f"`mimetic inspect {settings.pretrained_path} --merge_to=FOLDER`",
+        )
+    return replace(settings, use_peft=False)
+
+
+def _new_adapter(peft: PeftConfig, settings: PolicyConfig, folder: Path) -> AdapterConfig:
+    targets = peft.target_modules if peft.target_modules is not None else settings.lora_targets
+    assert targets is not None
+    assert settings.pretrained_path is not None
+    return AdapterConfig(
+        target_modules=targets if isinstance(targets, str) else tuple(targets),
+        r=peft.r,
+        lora_alpha=DEFAULT_ALPHA if peft.lora_alpha is None else peft.lora_alpha,
+        init_lora_weights="gaussian" if (peft.init_type or "").lower() == "gaussian" else True,
+        modules_to_save=tuple(peft.full_training_modules or ()),
+        base_model_name_or_path=settings.pretrained_path,
+        revision=settings.pretrained_revision,
+        base_fingerprint=fingerprint(folder / WEIGHTS),
+    )
+
+
 def _fresh_pipelines(policy: PolicyConfig, stats: Stats, config: TrainConfig) -> tuple[Pipeline, Pipeline]:
-    return standard_pipelines(
+    return policy.make_pipelines(
         input_features=policy.input_features or {},
         output_features=policy.output_features or {},
         norm_map=policy.norm_map,
@@ -104,10 +138,15 @@ def _stats(config: TrainConfig, data: TrainingData) -> Stats:
     if not config.dataset.use_imagenet_stats or not meta.colour_keys:
         return rename_stats(meta.stats, config.rename_map)
     without = [f"`{key}`" for key in meta.colour_keys if key not in meta.stats]
-    logger.info(
-        "cameras are normalised with ImageNet's mean and deviation (--dataset.use_imagenet_stats)%s",
-        f"; the dataset has no statistics of {', '.join(without)}" if without else "",
-    )
+    assert config.policy is not None
+    if (
+        config.policy.norm_map.get(FeatureType.VISUAL.value, NormalizationMode.IDENTITY)
+        is not NormalizationMode.IDENTITY
+    ):
+        logger.info(
+            "cameras are normalised with ImageNet's mean and deviation (--dataset.use_imagenet_stats)%s",
+            f"; the dataset has no statistics of {', '.join(without)}" if without else "",
+        )
     return rename_stats(with_imagenet_stats(meta.stats, meta.colour_keys), config.rename_map)
 
 
@@ -119,7 +158,7 @@ def _load(
     outputs: dict[str, PolicyFeature] | None = None,
 ) -> Policy:
     policy = make_policy(
-        settings,
+        settings.located(folder),
         input_features=inputs,
         output_features=outputs,
         device=settings.device or "cpu",

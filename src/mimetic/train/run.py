@@ -24,9 +24,12 @@ from mimetic.names import CHECKPOINTS_DIR, METRICS_JSONL
 from mimetic.optim.build import make_optimizer
 from mimetic.optim.schedules import describe_schedule, make_scheduler
 from mimetic.policies.base import Policy
+from mimetic.train.build_features import build_features
 from mimetic.train.checkpoint import Saved, check_last, clean_leftovers, save_checkpoint, set_later_aside
 from mimetic.train.config import TrainConfig
 from mimetic.train.data import TrainingData, open_training_data
+from mimetic.train.feature_plan import FeaturePlan
+from mimetic.train.features import plan_features, with_features
 from mimetic.train.guard import FiniteGuard
 from mimetic.train.heldout import Heldout, heldout_positions
 from mimetic.train.loop import Loop, Parts
@@ -71,6 +74,8 @@ def train(config: TrainConfig, *, origins: Mapping[str, str] | None = None) -> P
     data = open_training_data(resolved.config, resolved.policy)
     if data.config.dataset.video_backend != resolved.config.dataset.video_backend:
         resolved.origins["dataset.video_backend"] = "resolved"
+    if data.config.rename_map != resolved.config.rename_map:
+        resolved.origins["rename_map"] = "resolved"
     resolved = replace(resolved, config=data.config)
     logger.info("Creating policy")
     model = build_model(resolved.config, data, resolved.checkpoint)
@@ -78,10 +83,12 @@ def train(config: TrainConfig, *, origins: Mapping[str, str] | None = None) -> P
     logger.info("Creating optimizer and scheduler")
     optimizer, scheduler = _make_optimizer(resolved.config, model.policy)
     progress = _start_position(resolved, data, model.policy, optimizer, scheduler)
+    plan = plan_features(resolved.config, data, model, resolved.precision, step=progress.step)
+    resolved = _with_cache_decision(resolved, plan)
     if resolved.config.dry_run:
         _dry_run(resolved, data, model, optimizer, scheduler)
         return resolved.folder
-    return _run(_Run(resolved, data, model, optimizer, scheduler, progress))
+    return _run(_Run(resolved, data, model, optimizer, scheduler, progress, plan))
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,17 @@ class _Run:
     optimizer: Optimizer
     scheduler: LRScheduler | None
     progress: Progress
+    plan: FeaturePlan | None
+
+
+def _with_cache_decision(resolved: Resolved, plan: FeaturePlan | None) -> Resolved:
+    """Store what was decided, so that a resumed run does the same."""
+    config = resolved.config
+    if config.cache.features != "auto":
+        return resolved
+    origins = {**resolved.origins, "cache.features": "resolved"}
+    cache = replace(config.cache, features="off" if plan is None else "on")
+    return replace(resolved, config=replace(config, cache=cache), origins=origins)
 
 
 def _set_backends(config: TrainConfig, device: torch.device) -> None:
@@ -105,7 +123,7 @@ def _make_optimizer(config: TrainConfig, policy: Policy) -> tuple[Optimizer, LRS
     groups: list[dict[str, Any]] = (
         policy.optim_groups() if config.use_policy_training_preset else [{"params": list(policy.parameters())}]
     )
-    optimizer = make_optimizer(config.optimizer, groups)
+    optimizer = make_optimizer(config.optimizer, groups, fused=policy.device.type in ("cpu", "cuda"))
     scheduler = make_scheduler(config.scheduler, optimizer, config.steps) if config.scheduler is not None else None
     logger.info("%s", describe_schedule(config.scheduler, config.steps, config.optimizer.lr))
     return optimizer, scheduler
@@ -170,6 +188,10 @@ def _run(run: _Run) -> Path:
     if run.progress.step >= config.steps:
         logger.info("This run is at its last step already (%d of %d); nothing to do", run.progress.step, config.steps)
         return folder
+    if run.plan is not None:
+        # Before the run's folder exists, so that the same command continues a build that was stopped.
+        build_features(run.plan, config, run.resolved.precision)
+        run = replace(run, data=with_features(run.data, run.plan))
     sink = _prepare_folder(run)
     loader = BatchLoader(
         run.data.train,

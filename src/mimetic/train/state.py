@@ -177,7 +177,8 @@ def _own_progress(path: Path) -> Progress | None:
 def save_optimizer(folder: Path, optimizer: Optimizer) -> None:
     """Write groups (JSON) and state tensors; a parameter's number is its position over all groups in order."""
     state = optimizer.state_dict()
-    write_json(folder / OPTIMIZER_GROUPS_JSON, state["param_groups"])
+    # Which kernel updates is this machine's choice, not the run's; the format has torch's default.
+    write_json(folder / OPTIMIZER_GROUPS_JSON, [{**group, "fused": None} for group in state["param_groups"]])
     tensors = {
         f"state/{number}/{name}": value.detach().contiguous().cpu()
         for number, entries in state["state"].items()
@@ -219,7 +220,8 @@ def load_optimizer(folder: Path, optimizer: Optimizer) -> None:
         if unknown:
             logger.info("Optimiser settings that this torch does not know are left out: %s", ", ".join(unknown))
         known = {key: value for key, value in stored.items() if key in now or key == "initial_lr"}
-        merged.append(now | {k: tuple(v) if k == "betas" else v for k, v in known.items()} | {"params": now["params"]})
+        kept = {"params": now["params"], "fused": now["fused"]}
+        merged.append(now | {k: tuple(v) if k == "betas" else v for k, v in known.items()} | kept)
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         found = re.fullmatch(r"state/(\d+)/(\w+)", key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -74,3 +75,15 @@ def test_extras_name_what_is_missing_and_how_to_get_it(monkeypatch: pytest.Monke
 
 def test_scripts_are_listed() -> None:
     assert "mimetic" in info.scripts()
+
+
+def test_kept_features_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIMETIC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert info.kept_features() == "none in ~/cache/features"
+    for name in ("a", "b"):
+        entry = tmp_path / "cache" / "features" / name
+        entry.mkdir(parents=True)
+        (entry / "header.json").write_text("{}" if name == "a" else "torn")
+        (entry / "features.bin").write_bytes(b"x" * 60_000_000)
+    assert info.kept_features() == "2 arrays, 0.1 GB in ~/cache/features"

@@ -1,8 +1,11 @@
 import math
+import subprocess
+import sys
 
+import pytest
 import torch
 
-from mimetic.train.metrics import Counters, Window, big_number, log_line, summarise
+from mimetic.train.metrics import Counters, Window, big_number, log_line, peak_memory_gb, summarise
 
 
 def test_big_numbers_shorten_by_thousands():
@@ -49,6 +52,32 @@ def test_log_line_has_the_peers_keys_order_and_formats():
         "l1_loss:1.062 kld_loss:0.906"
     )
     assert line == peer + " prep_s:0.004 step_s:0.161 lim:data"
+
+
+def test_memory_follows_the_peers_keys_and_stands_in_the_record():
+    counters = Counters(batch_size=8, num_frames=1000, num_episodes=10)
+    counters.advance()
+    means = dict.fromkeys(("loss", "lr", "update_s", "dataloading_s", "preprocessing_s"), 0.01) | {"step_s": 0.1}
+    record = summarise(counters, means | {"ram_gb": 1.234, "gpu_mem_gb": 7.411})
+    assert (record["ram_gb"], record["gpu_mem_gb"]) == (1.234, 7.411)
+    line = log_line(record)
+    assert line.endswith(" step_s:0.100 ram_gb:1.23")
+    assert line.count("ram_gb") == 1
+    assert " mem_gb:7.41 " in line  # LeRobot's key in LeRobot's place, on CUDA only
+
+
+def test_peak_memory_is_that_of_this_process_and_never_falls():
+    before = peak_memory_gb()
+    if before is None:
+        pytest.skip("this system does not tell")
+    block = bytearray(b"x") * (256 << 20)
+    grown = peak_memory_gb()
+    del block
+    assert 0.05 < before <= grown + 0.01 < 200  # the kernel adds its counters up lazily, to a few MiB
+    assert peak_memory_gb() >= grown - 0.01
+    script = "from mimetic.train.metrics import peak_memory_gb as p\na = p()\nb = bytearray(b'x') * (512 << 20)\nprint(p() - a)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert 0.45 < float(done.stdout) < 0.6  # half a GiB, beside what the fresh process held at its peak before
 
 
 def test_step_is_printed_in_full():
