@@ -218,8 +218,8 @@ def test_progress_reaches_the_number_of_predictions(seeing_arm):
 
 def test_blank_cameras_change_what_a_seeing_policy_predicts(seeing_arm):
     result = evaluate_open_loop(settings(seeing_arm, ablate="blind"))
-    assert result.blind_error is not None
-    assert result.blind_error != result.numbers.scores.overall[0]
+    (blind,) = result.effects
+    assert blind.error != result.numbers.scores.overall[0]
     assert any("blank images" in line for line in result.verdict.findings)
 
 

@@ -80,6 +80,7 @@ class Comparison:
         episodes: numbers by episode.
         traces: episodes for pictures.
         chunk_size: steps of a predicted chunk.
+        sums: of all chunks, to compare this pass with another one.
     """
 
     scale: Floats
@@ -90,6 +91,7 @@ class Comparison:
     episodes: tuple[EpisodeScores, ...]
     traces: tuple[Trace, ...]
     chunk_size: int
+    sums: ChunkSums
 
 
 def compare(
@@ -149,6 +151,7 @@ def compare(
         ),
         traces=tuple(_trace(recording, number, parts, hold) for number, parts in kept.items() if parts),
         chunk_size=steps,
+        sums=total,
     )
 
 

@@ -42,8 +42,9 @@ class EvalConfig:
     ablate: str = setting(
         "none",
         "Repeat the evaluation without an input: blind replaces every camera by its mean colour, which shows whether "
-        "the policy looks at its cameras",
-        choices=("none", "blind"),
+        "the policy looks; mute takes the instruction away and then gives that of another task, which shows whether "
+        "it follows; all does both",
+        choices=("none", "blind", "mute", "all"),
         layer="mimetic",
     )
     json: bool = setting(False, "Print all numbers as JSON instead of a table", layer="mimetic")

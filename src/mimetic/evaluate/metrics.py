@@ -9,7 +9,7 @@ Predictions and recordings are in the dataset's own units; "normalised" means di
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -282,17 +282,10 @@ def intervals(sums: ChunkSums, scale: ArrayLike, *, seed: int, resamples: int = 
         return Intervals(
             np.full((joints, 2), np.nan), np.full((joints, 2), np.nan), np.full(2, np.nan), np.full(2, np.nan)
         )
-    # Order by episode and content, so that the interval depends on the set of chunks and not on their order.
-    order = np.lexsort((*sums.abs_error[POLICY].T[::-1], sums.count, sums.episode))
-    members = np.split(order, np.flatnonzero(np.diff(sums.episode[order])) + 1)
-    errors = np.moveaxis(sums.abs_error, 1, 0).reshape(len(order), -1)
-    generator = np.random.default_rng(seed)
+    errors = np.moveaxis(sums.abs_error, 1, 0).reshape(len(sums.count), -1)
     hold, mean = np.empty((resamples, joints)), np.empty((resamples, joints))
     overall_hold, overall_mean = np.empty(resamples), np.empty(resamples)
-    for index in range(resamples):
-        chosen = generator.integers(len(members), size=len(members))
-        rows = np.concatenate([generator.choice(members[episode], len(members[episode])) for episode in chosen])
-        times_drawn = np.bincount(rows, minlength=len(order)).astype(np.float64)
+    for index, times_drawn in enumerate(draw_chunks(sums, seed=seed, resamples=resamples)):
         total = (times_drawn @ errors).reshape(len(SOURCES), joints)
         overall = _mean(total / unit)
         hold[index] = 1.0 - _ratio(total[POLICY], total[HOLD])
@@ -300,6 +293,54 @@ def intervals(sums: ChunkSums, scale: ArrayLike, *, seed: int, resamples: int = 
         overall_hold[index] = 1.0 - _ratio(overall[POLICY], overall[HOLD])
         overall_mean[index] = 1.0 - _ratio(overall[POLICY], overall[MEAN])
     return Intervals(*(_percentiles(values) for values in (hold, mean, overall_hold, overall_mean)))
+
+
+def draw_chunks(sums: ChunkSums, *, seed: int, resamples: int = RESAMPLES) -> Iterator[Floats]:
+    """Draw episodes, then chunks in each drawn episode, both with replacement.
+
+    Args:
+        sums: of the chunks to draw from.
+        seed: of the generator that draws.
+        resamples: how often is drawn.
+
+    Yields:
+        How often each chunk was drawn, (N,).
+    """
+    # Order by episode and content, so that the draws depend on the set of chunks and not on their order.
+    order = np.lexsort((*sums.abs_error[POLICY].T[::-1], sums.count, sums.episode))
+    members = np.split(order, np.flatnonzero(np.diff(sums.episode[order])) + 1)
+    generator = np.random.default_rng(seed)
+    for _ in range(resamples):
+        chosen = generator.integers(len(members), size=len(members))
+        rows = np.concatenate([generator.choice(members[episode], len(members[episode])) for episode in chosen])
+        yield np.bincount(rows, minlength=len(order)).astype(np.float64)
+
+
+def growths(whole: ChunkSums, without: ChunkSums, scale: ArrayLike, *, seed: int) -> tuple[float, Floats]:
+    """How much larger the policy's overall error is in a second pass over the same chunks.
+
+    Args:
+        whole: sums of the first pass.
+        without: sums of the second, the same chunks in the same order.
+        scale: unit of each joint's error, (A,).
+        seed: of the generator that draws.
+
+    Returns:
+        error of the second pass / error of the first - 1, and its 95 % interval over pairs of chunks, (2,); NaN where
+        they are not defined.
+    """
+    unit = np.asarray(scale, dtype=np.float64)
+    pairs = np.stack([sums.abs_error[POLICY] for sums in (whole, without)], axis=1)
+
+    def growth(totals: Floats) -> Floats:
+        overall = _mean(totals.reshape(2, -1) / unit)
+        return _ratio(overall[1], overall[0]) - 1.0
+
+    found = float(growth(pairs.sum(axis=0)))
+    if len(whole.count) < 2:
+        return found, np.full(2, np.nan)
+    flat = pairs.reshape(len(pairs), -1)
+    return found, _percentiles(np.array([growth(times_drawn @ flat) for times_drawn in draw_chunks(whole, seed=seed)]))
 
 
 def _percentiles(values: Floats) -> Floats:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import platform
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,18 +19,21 @@ from mimetic import __version__
 from mimetic.accelerators.devices import choose_device
 from mimetic.config.check import require_valid
 from mimetic.config.codec import encode
+from mimetic.config.schema import settings_of
 from mimetic.data.dataset import Dataset
 from mimetic.data.metadata import Metadata
 from mimetic.data.reader import find_dataset, open_dataset, select_episodes
 from mimetic.data.split import split_episodes
 from mimetic.errors import DeviceError
+from mimetic.evaluate.ablation import Alter, plan_removals
 from mimetic.evaluate.compare import Comparison, compare
 from mimetic.evaluate.config import EvalConfig
+from mimetic.evaluate.effect import Effect, measure_effect
 from mimetic.evaluate.episodes import EpisodeChoice, choose_episodes
 from mimetic.evaluate.joints import HoldPose, choose_hold, joint_names
-from mimetic.evaluate.metrics import POLICY, Floats
+from mimetic.evaluate.metrics import Floats
 from mimetic.evaluate.pictures import take_pictures
-from mimetic.evaluate.predict import action_size, input_names, mean_colours, predict_chunks
+from mimetic.evaluate.predict import action_size, input_names, predict_chunks
 from mimetic.evaluate.recording import Recording, spans_from_bounds
 from mimetic.evaluate.result import OpenLoopResult, Picture
 from mimetic.evaluate.training import read_training
@@ -81,7 +85,7 @@ def evaluate_open_loop(
     scene = _open(config, metadata, choice, pretrained)
     logger.info("%s", choice.note)
     started = time.monotonic()
-    numbers, blind_error = _compare(config, pretrained, scene, on_progress)
+    numbers, effects, notes = _compare(config, pretrained, scene, on_progress)
     seconds = time.monotonic() - started
     return OpenLoopResult(
         verdict=judge(
@@ -89,7 +93,8 @@ def evaluate_open_loop(
             numbers.bounds,
             scene.joints,
             episodes=len(numbers.episodes),
-            blind_error=blind_error,
+            effects=effects,
+            notes=notes,
         ),
         joints=scene.joints,
         numbers=numbers,
@@ -98,7 +103,7 @@ def evaluate_open_loop(
         mean_action=scene.mean,
         mean_source=scene.mean_source,
         scale_source=scene.scale_source,
-        blind_error=blind_error,
+        effects=effects,
         checkpoint=str(folder),
         policy_type=pretrained.config.type_name,
         repo_id=config.dataset.repo_id,
@@ -165,7 +170,8 @@ def _overrides(policy: PolicyConfig, folder: Path) -> dict[str, object]:
     if type(stored) is not type(policy):
         return {}
     skipped = {"device", "pretrained_path", "pretrained_revision"}
-    names = [field.name for field in fields(stored) if field.name not in skipped]
+    cls: type = type(stored)
+    names = [setting.key for setting in settings_of(cls) if setting.key not in skipped]
     return {name: getattr(policy, name) for name in names if getattr(policy, name) != getattr(stored, name)}
 
 
@@ -237,23 +243,36 @@ def _action_statistics(
 
 def _compare(
     config: EvalConfig, pretrained: Pretrained, scene: _Scene, on_progress: Progress | None
-) -> tuple[Comparison, float | None]:
-    """Numbers of the policy, and its error with blank cameras where that was asked for."""
-    wants_blind = config.ablate == "blind"
-    if wants_blind and not pretrained.config.image_features:
-        logger.warning("--ablate=blind has no effect: the policy reads no camera")
-        wants_blind = False
+) -> tuple[Comparison, tuple[Effect, ...], tuple[str, ...]]:
+    """Numbers of the policy, what the inputs are worth that `--ablate` names, and what it names in vain."""
+    removals = plan_removals(
+        config.ablate,
+        pretrained,
+        scene.dataset,
+        scene.inputs,
+        instructions=[span.task for span in scene.recording.spans],
+    )
+    for note in removals.notes:
+        logger.warning("--ablate=%s: %s", config.ablate, note[:1].lower() + note[1:])
     rows = scene.recording.starts(scene.stride, config.max_frames)
-    passes = 2 if wants_blind else 1
+    # Passes are compared pair by pair, so they need one seed even where the user wants a new one each time.
+    seed = secrets.randbits(32) if config.seed is None else config.seed
+    passes = 1 + len(removals.alter)
 
-    def run(before: int, blank: Mapping[str, torch.Tensor] | None) -> Comparison:
+    def run(before: int, alter: Alter | None) -> Comparison:
         def tell(done: int, total: int) -> None:
             if on_progress is not None:
                 on_progress(before * total + done, passes * total)
 
-        with _seeded(config.seed, pretrained.policy.device):
+        with _seeded(seed, pretrained.policy.device):
             predictions = predict_chunks(
-                pretrained, scene.dataset, rows, batch_size=config.batch_size, blank=blank, on_progress=tell
+                pretrained,
+                scene.dataset,
+                rows,
+                batch_size=config.batch_size,
+                seed=seed,
+                alter=alter,
+                on_progress=tell,
             )
             return compare(
                 scene.recording,
@@ -265,18 +284,18 @@ def _compare(
             )
 
     numbers = run(0, None)
-    if not wants_blind:
-        return numbers, None
-    blind = run(1, mean_colours(pretrained, scene.dataset, scene.inputs))
-    return numbers, float(blind.scores.overall[POLICY])
+    effects = tuple(
+        measure_effect(name, numbers, run(before, alter), seed=config.seed or 0)
+        for before, (name, alter) in enumerate(removals.alter.items(), start=1)
+    )
+    return numbers, effects, removals.notes
 
 
 @contextmanager
-def _seeded(seed: int | None, device: torch.device) -> Iterator[None]:
-    """Give policies that draw noise the same noise in every pass; the caller's generators stay as they were."""
+def _seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Give policies that draw random numbers the same ones in every pass; the caller's generators stay as they were."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        if seed is not None:
-            torch.manual_seed(seed)
+        torch.manual_seed(seed)
         yield
 
 

@@ -16,7 +16,7 @@ from mimetic.catalog import closest
 from mimetic.data.dataset import Dataset
 from mimetic.errors import ConfigError, ShapeError
 from mimetic.evaluate.metrics import Floats, Ints
-from mimetic.names import ACTION, TASK, TASK_INDEX
+from mimetic.names import ACTION, INDEX, TASK, TASK_INDEX
 from mimetic.policies.checkpoint import Pretrained
 from mimetic.processing.steps.rename_observations import RenameObservations
 
@@ -29,7 +29,8 @@ def input_names(pretrained: Pretrained, dataset: Dataset) -> dict[str, str]:
     """Which feature of the dataset feeds which input of the policy.
 
     Returns:
-        Name in the policy -> name in the dataset.
+        Name in the policy -> name in the dataset. Cameras that the dataset lacks are left out where the policy can do
+        without them and there is another one.
 
     Raises:
         ConfigError: inputs that the dataset does not have; all of them are named.
@@ -38,7 +39,12 @@ def input_names(pretrained: Pretrained, dataset: Dataset) -> dict[str, str]:
     renamed: dict[str, str] = {key: key for key in dataset.features}
     for step in pretrained.preprocessor.find(RenameObservations):
         renamed = {step.rename_map.get(name, name): key for name, key in renamed.items()}
-    wanted = pretrained.config.input_features or {}
+    wanted = dict(pretrained.config.input_features or {})
+    if pretrained.config.has_camera_slots:
+        absent = [name for name in pretrained.config.image_features if name not in renamed]
+        if len(absent) < len(pretrained.config.image_features):
+            for name in absent:
+                del wanted[name]
     missing = [name for name in wanted if name not in renamed]
     if missing:
         near = {
@@ -88,7 +94,8 @@ def predict_chunks(
     rows: Ints,
     *,
     batch_size: int,
-    blank: Mapping[str, Tensor] | None = None,
+    seed: int,
+    alter: Callable[[dict[str, Any]], None] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[tuple[Ints, Floats]]:
     """Predict a chunk at each row.
@@ -98,7 +105,9 @@ def predict_chunks(
         dataset: recorded observations, with the policy's observation windows; cameras as uint8.
         rows: positions in the dataset, (n,).
         batch_size: observations a forward pass.
-        blank: colour (C, 1, 1) in [0, 1] that replaces each of these cameras.
+        seed: of the noise that a policy starts from. Each frame has noise of its own, whatever stands beside it in
+            the batch and whatever is altered, so that passes can be compared frame by frame.
+        alter: changes a raw batch in place before the policy sees it.
         on_progress: called with the number of finished rows and of all rows.
 
     Yields:
@@ -108,13 +117,13 @@ def predict_chunks(
     done, started, logged = 0, time.monotonic(), time.monotonic()
     # One batch is read ahead, so that decoding and predicting overlap.
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="read-ahead") as pool:
-        waiting = pool.submit(_observations, dataset, parts[0], blank) if parts else None
+        waiting = pool.submit(_observations, dataset, parts[0], alter) if parts else None
         for number, part in enumerate(parts):
             assert waiting is not None
-            batch = waiting.result()
+            batch, frames = waiting.result()
             if number + 1 < len(parts):
-                waiting = pool.submit(_observations, dataset, parts[number + 1], blank)
-            yield part, _predict(pretrained, batch)
+                waiting = pool.submit(_observations, dataset, parts[number + 1], alter)
+            yield part, _predict(pretrained, batch, frames, seed)
             done += len(part)
             if on_progress is not None:
                 on_progress(done, len(rows))
@@ -123,23 +132,23 @@ def predict_chunks(
                 logger.info("predicted %d of %d chunks (%.1f a second)", done, len(rows), done / (logged - started))
 
 
-def _observations(dataset: Dataset, rows: Ints, blank: Mapping[str, Tensor] | None) -> dict[str, Any]:
-    """What the policy may see of the rows: observations and the task, never the recorded action."""
-    batch = {
-        key: value
-        for key, value in dataset.batch(rows).items()
-        if key.startswith("observation.") or key in (TASK, TASK_INDEX)
-    }
-    for key, colour in (blank or {}).items():
-        camera = batch[key]
-        filling = colour if camera.is_floating_point() else (colour * 255.0).round()
-        batch[key] = filling.to(camera.dtype).expand_as(camera)
-    return batch
+def _observations(
+    dataset: Dataset, rows: Ints, alter: Callable[[dict[str, Any]], None] | None
+) -> tuple[dict[str, Any], Ints]:
+    """What the policy may see of the rows (observations and the task, never the recorded action), and their numbers."""
+    read = dataset.batch(rows)
+    batch = {key: value for key, value in read.items() if key.startswith("observation.") or key in (TASK, TASK_INDEX)}
+    if alter is not None:
+        alter(batch)
+    return batch, read[INDEX].numpy().reshape(-1)
 
 
-def _predict(pretrained: Pretrained, batch: Mapping[str, Any]) -> Floats:
+def _predict(pretrained: Pretrained, batch: Mapping[str, Any], frames: Ints, seed: int) -> Floats:
+    predict: Callable[..., Tensor] = pretrained.policy.predict_chunk
+    shape = pretrained.config.noise_shape
+    options = {} if shape is None else {"noise": _noise(frames, shape, seed).to(pretrained.policy.device)}
     with torch.inference_mode():
-        normalised = pretrained.policy.predict_chunk(pretrained.preprocessor(batch))
+        normalised = predict(pretrained.preprocessor(batch), **options)
         actions = pretrained.postprocessor.run_action(normalised)
     if actions.dim() != 3:
         raise ShapeError(f"the policy predicted {tuple(actions.shape)} where chunks (batch, steps, joints) are needed")
@@ -147,23 +156,12 @@ def _predict(pretrained: Pretrained, batch: Mapping[str, Any]) -> Floats:
     return chunks
 
 
-def mean_colours(pretrained: Pretrained, dataset: Dataset, names: Mapping[str, str]) -> dict[str, Tensor]:
-    """Mean colour of each camera that the policy reads, by name in the dataset; mid-grey where it is not known.
-
-    Args:
-        pretrained: the policy.
-        dataset: whose statistics are used.
-        names: name in the policy -> name in the dataset.
-    """
-    colours = {}
-    for name in pretrained.config.image_features:
-        mean = dataset.meta.stats.get(names[name], {}).get("mean")
-        colours[names[name]] = (
-            torch.full((1, 1, 1), 0.5)
-            if mean is None
-            else torch.as_tensor(np.asarray(mean, np.float32)).reshape(-1, 1, 1)
-        )
-    return colours
+def _noise(frames: Ints, shape: tuple[int, ...], seed: int) -> Tensor:
+    """Standard normal noise (b, *shape), which depends on the seed and the number of each frame in the dataset."""
+    drawn = [
+        np.random.default_rng((seed, int(frame))).standard_normal(shape, dtype=np.float32) for frame in frames.tolist()
+    ]
+    return torch.from_numpy(np.stack(drawn))
 
 
 def _listed(names: list[str]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mimetic.evaluate.compare import Comparison
+from mimetic.evaluate.effect import Effect
 from mimetic.evaluate.episodes import EpisodeChoice
 from mimetic.evaluate.metrics import Floats
 from mimetic.evaluate.verdict import Verdict
@@ -41,7 +42,7 @@ class OpenLoopResult:
         mean_action: the mean action and its source.
         mean_source: where the mean action comes from, one sentence.
         scale_source: where the unit of the errors comes from, one sentence.
-        blind_error: overall normalised error with blank cameras; None where it was not measured.
+        effects: what the inputs are worth that `--ablate` took away.
         checkpoint: folder of the policy.
         policy_type: name of the policy's type.
         repo_id: name of the dataset.
@@ -65,7 +66,6 @@ class OpenLoopResult:
     mean_action: Floats
     mean_source: str
     scale_source: str
-    blind_error: float | None
     checkpoint: str
     policy_type: str
     repo_id: str
@@ -78,4 +78,5 @@ class OpenLoopResult:
     seconds: float
     versions: Mapping[str, str]
     settings: Mapping[str, object] = field(default_factory=dict)
+    effects: tuple[Effect, ...] = ()
     pictures: tuple[Picture, ...] = ()

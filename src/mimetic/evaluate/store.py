@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimetic.errors import ConfigError
+from mimetic.evaluate.effect import BLIND
 from mimetic.evaluate.metrics import HOLD, INTERVAL, MEAN, NOTABLE, POLICY, SOURCES, Floats, Scores
 from mimetic.evaluate.result import OpenLoopResult
 
@@ -45,6 +46,9 @@ MEANING: dict[str, str] = {
     "interval": INTERVAL,
     "movement_ratio": "root mean square of the displacement in predicted chunks over that in recorded ones",
     "blind_error": "overall error with every camera replaced by its mean colour",
+    "ablations": "overall error without an input, and its growth: error without / error with - 1, with a 95 % interval "
+    "over pairs of predictions from the same noise; blind: cameras show their mean colour, mute: the instruction is "
+    "empty, swap: it is that of another task of the dataset",
 }
 
 
@@ -112,6 +116,7 @@ def to_document(result: OpenLoopResult) -> dict[str, Json]:
             "caveats": list(verdict.caveats),
         },
         "overall": _overall(result),
+        "ablations": _effects(result),
         "joints": _joints(result),
         "horizon": _horizon(result),
         "episodes": _episodes(result),
@@ -154,8 +159,20 @@ def _overall(result: OpenLoopResult) -> dict[str, Json]:
         **_summary(scores),
         "skill_hold_interval": _numbers(bounds.overall_skill_hold),
         "skill_mean_interval": _numbers(bounds.overall_skill_mean),
-        "blind_error": _number(math.nan if result.blind_error is None else result.blind_error),
+        "blind_error": next((_number(effect.error) for effect in result.effects if effect.name == BLIND), None),
     }
+
+
+def _effects(result: OpenLoopResult) -> list[Json]:
+    return [
+        {
+            "name": effect.name,
+            "error": _number(effect.error),
+            "growth": _number(effect.growth),
+            "growth_interval": [_number(bound) for bound in effect.interval],
+        }
+        for effect in result.effects
+    ]
 
 
 def _summary(scores: Scores) -> dict[str, Json]:

@@ -99,7 +99,15 @@ class Overall:
     skill_mean: float
     skill_mean_interval: tuple[float, float]
     movement_ratio: float
-    blind_error: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ablation:
+    """How much the error grows without an input."""
+
+    name: str
+    growth: float
+    growth_interval: tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +120,7 @@ class Document:
     advice: tuple[str, ...]
     caveats: tuple[str, ...]
     overall: Overall
+    ablations: tuple[Ablation, ...]
     joints: tuple[Joint, ...]
     horizon: tuple[Step, ...]
     episodes: tuple[Episode, ...]
@@ -154,8 +163,9 @@ def read_document(folder: Path) -> Document:
             error=_numbers(overall["error"]),
             skill_hold_interval=_pair(overall["skill_hold_interval"]),
             skill_mean_interval=_pair(overall["skill_mean_interval"]),
-            **{key: _number(overall[key]) for key in ("skill_hold", "skill_mean", "movement_ratio", "blind_error")},
+            **{key: _number(overall[key]) for key in ("skill_hold", "skill_mean", "movement_ratio")},
         ),
+        ablations=_ablations(data),
         joints=tuple(_joint(item) for item in data["joints"]),
         horizon=tuple(
             Step(seconds=float(item["seconds"]), chunks=int(item["chunks"]), error=_numbers(item))
@@ -174,6 +184,19 @@ def read_document(folder: Path) -> Document:
         pictures=tuple(_picture(folder, item) for item in data["pictures"]),
         traces=_traces(folder),
     )
+
+
+def _ablations(data: Mapping[str, Any]) -> tuple[Ablation, ...]:
+    if "ablations" in data:
+        return tuple(
+            Ablation(name=item["name"], growth=_number(item["growth"]), growth_interval=_pair(item["growth_interval"]))
+            for item in data["ablations"]
+        )
+    # Evaluations before the interval was measured.
+    blind, error = _number(data["overall"].get("blind_error")), _number(data["overall"]["error"]["policy"])
+    if not math.isfinite(blind) or not error > 0:
+        return ()
+    return (Ablation(name="blind", growth=blind / error - 1.0, growth_interval=(math.nan, math.nan)),)
 
 
 def _joint(item: Mapping[str, Any]) -> Joint:

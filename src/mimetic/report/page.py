@@ -21,6 +21,11 @@ LEVELS = {
     "bad": ("✕", "not good enough"),
     "unknown": ("?", "nothing can be told"),
 }
+ABLATIONS = {
+    "blind": "error with blank cameras",
+    "mute": "error without an instruction",
+    "swap": "error with another task's instruction",
+}
 # The page needs nothing but itself; a browser is told so, whatever a name in the dataset contains.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
@@ -82,10 +87,10 @@ def _tiles(document: Document) -> str:
         (_percent(overall.movement_ratio), "of the recorded movement", "in predicted chunks"),
         (str(count), f"{'episode' if count == 1 else 'episodes'}, {seen}", predictions),
     ]
-    if math.isfinite(overall.blind_error):
-        error = overall.error["policy"]
-        change = _change(1.0 - overall.blind_error / error) if error else "–"
-        tiles.append((change, "error with blank cameras", "what the cameras are worth"))
+    for item in document.ablations:
+        # The growth of the error is the negative of a skill, and so are its bounds, the other way around.
+        low, high = item.growth_interval
+        tiles.append((_change(-item.growth), ABLATIONS.get(item.name, item.name), _changes((-high, -low))))
     cells = (f'<div class="tile"><b>{a}</b>{escape(b)}<br><span>{escape(c)}</span></div>' for a, b, c in tiles)
     return f'<section class="tiles">{"".join(cells)}</section>'
 

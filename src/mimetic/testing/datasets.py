@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -51,6 +51,7 @@ class TinyDataset:
         robot_type: goes into info.json.
         camera_stats: whether the cameras get statistics.
         columns: further numeric columns, (frames, ...) each, declared with their own dtype.
+        picture: (episode, frame, (height, width)) -> picture (H, W, 3) uint8, instead of coded images.
     """
 
     lengths: Sequence[int] = (5, 7, 6)
@@ -68,6 +69,11 @@ class TinyDataset:
     robot_type: str | None = "so101_follower"
     camera_stats: bool = True
     columns: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    picture: Callable[[int, int, tuple[int, int]], npt.NDArray[np.uint8]] | None = None
+
+    def draw(self, episode: int, frame: int, size: tuple[int, int]) -> npt.NDArray[np.uint8]:
+        """What a camera shows, (H, W, 3) uint8."""
+        return (self.picture or coded_image)(episode, frame, size)
 
     @property
     def groups(self) -> list[list[int]]:
@@ -230,7 +236,7 @@ def _write_data(root: Path, spec: TinyDataset, columns: Mapping[str, npt.NDArray
             arrays = {key: _arrow(columns[key][rows]) for key in columns}
             if spec.camera_dtype == "image":
                 for name, size in spec.cameras.items():
-                    arrays[f"observation.images.{name}"] = _pictures(episode, spec.lengths[episode], size)
+                    arrays[f"observation.images.{name}"] = _pictures(spec, episode, size)
             table = pa.table({key: arrays[key] for key in features if key in arrays})
             schema = schema or table.schema
             writer = writer or pq.ParquetWriter(path, schema)
@@ -249,20 +255,20 @@ def _arrow(values: npt.NDArray[Any]) -> Any:
     return pa.array(values.tolist())
 
 
-def _pictures(episode: int, length: int, size: tuple[int, int]) -> Any:
+def _pictures(spec: TinyDataset, episode: int, size: tuple[int, int]) -> Any:
     from PIL import Image
 
     cells = []
-    for frame in range(length):
+    for frame in range(spec.lengths[episode]):
         buffer = io.BytesIO()
-        Image.fromarray(coded_image(episode, frame, size)).save(buffer, format="PNG", compress_level=1)
+        Image.fromarray(spec.draw(episode, frame, size)).save(buffer, format="PNG", compress_level=1)
         cells.append({"bytes": buffer.getvalue(), "path": f"frame-{frame:06d}.png"})
     return pa.array(cells, type=pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
 
 
 def _write_videos(root: Path, spec: TinyDataset, key: str, size: tuple[int, int]) -> None:
     for number, group in enumerate(spec.groups):
-        pictures = (coded_image(episode, frame, size) for episode in group for frame in range(spec.lengths[episode]))
+        pictures = (spec.draw(episode, frame, size) for episode in group for frame in range(spec.lengths[episode]))
         if group:
             write_video(root / _video_name(spec, key, number), pictures, fps=spec.fps, codec=spec.codec, gop=spec.gop)
 
@@ -380,14 +386,38 @@ def _stats_of(columns: Mapping[str, npt.NDArray[Any]], rows: slice, spec: TinyDa
             entry |= {name: np.quantile(values, share, axis=0) for name, share in quantiles.items()}
         stats[key] = {name: value.tolist() for name, value in entry.items()} | {"count": [len(values)]}
     if spec.camera_stats:
-        count = [len(columns["index"][rows])]
-        dark, bright = _DARK / 255, _BRIGHT / 255
-        flat = {"min": dark, "max": bright, "mean": (dark + bright) / 2, "std": (bright - dark) / 2}
-        flat |= {name: dark + share * (bright - dark) for name, share in quantiles.items()}
-        for name in spec.cameras:
-            entry = {stat: [[[value]]] * 3 for stat, value in flat.items()}
-            stats[f"observation.images.{name}"] = entry | {"count": count}
+        for name, size in spec.cameras.items():
+            flat = (
+                _flat_camera(quantiles) if spec.picture is None else _drawn_camera(spec, columns, rows, size, quantiles)
+            )
+            stats[f"observation.images.{name}"] = {
+                stat: [[[float(value)]] for value in channels] for stat, channels in flat.items()
+            } | {"count": [len(columns["index"][rows])]}
     return stats
+
+
+def _flat_camera(quantiles: Mapping[str, float]) -> dict[str, npt.NDArray[np.float64]]:
+    """Statistics that suit coded images, by channel, in [0, 1]."""
+    dark, bright = _DARK / 255, _BRIGHT / 255
+    flat = {"min": dark, "max": bright, "mean": (dark + bright) / 2, "std": (bright - dark) / 2}
+    flat |= {name: dark + share * (bright - dark) for name, share in quantiles.items()}
+    return {stat: np.full(3, value) for stat, value in flat.items()}
+
+
+def _drawn_camera(
+    spec: TinyDataset,
+    columns: Mapping[str, npt.NDArray[Any]],
+    rows: slice,
+    size: tuple[int, int],
+    quantiles: Mapping[str, float],
+) -> dict[str, npt.NDArray[np.float64]]:
+    """Statistics of up to 32 of the pictures, by channel, in [0, 1]."""
+    places = list(zip(columns["episode_index"][rows], columns["frame_index"][rows], strict=True))
+    step = max(1, -(-len(places) // 32))
+    pictures = np.stack([spec.draw(int(episode), int(frame), size) for episode, frame in places[::step]])
+    pixels = pictures.reshape(-1, 3) / 255
+    found = {"min": pixels.min(0), "max": pixels.max(0), "mean": pixels.mean(0), "std": pixels.std(0)}
+    return found | {name: np.quantile(pixels, share, axis=0) for name, share in quantiles.items()}
 
 
 def _write_json(path: Path, value: Any) -> None:

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from mimetic.evaluate.effect import BLIND, MUTE, SWAP, Effect
 from mimetic.evaluate.metrics import chunk_sums, intervals, summarise
 from mimetic.evaluate.verdict import CAVEAT, judge
 
@@ -8,7 +9,7 @@ NAMES = ("shoulder", "elbow", "gripper")
 STEPS = 10
 
 
-def verdict(make, *, chunks=60, episodes=6, steps=STEPS, scale=(1.0, 1.0, 1.0), blind_error=None, walk=0.3):
+def verdict(make, *, chunks=60, episodes=6, steps=STEPS, scale=(1.0, 1.0, 1.0), effects=(), notes=(), walk=0.3):
     """Judge the predictions that `make(recorded, hold, generator)` returns for random walks."""
     generator = np.random.default_rng(0)
     hold = generator.normal(size=(chunks, 3))
@@ -23,7 +24,8 @@ def verdict(make, *, chunks=60, episodes=6, steps=STEPS, scale=(1.0, 1.0, 1.0), 
         episode=np.repeat(np.arange(episodes), chunks // episodes),
     )
     scores = summarise(sums, scale)
-    return judge(scores, intervals(sums, scale, seed=0), NAMES, episodes=episodes, blind_error=blind_error)
+    bounds = intervals(sums, scale, seed=0)
+    return judge(scores, bounds, NAMES, episodes=episodes, effects=effects, notes=notes)
 
 
 def test_a_perfect_policy_is_better_than_both_baselines():
@@ -112,13 +114,59 @@ def test_damped_and_exaggerated_motion_is_said(factor, words):
     assert any(words in line for line in found.findings)
 
 
-def test_a_policy_that_ignores_its_cameras_is_found():
-    def noisy(recorded, hold, generator):
-        return recorded + 0.1 * generator.normal(size=recorded.shape)
+def perfect(recorded, hold, _):
+    return recorded
 
-    error = 0.1 * np.sqrt(2 / np.pi)
-    for blind_error, words in ((error, "hardly uses its cameras"), (3 * error, "the policy uses its cameras")):
-        assert any(words in line for line in verdict(noisy, blind_error=blind_error).findings)
+
+def effect(name, growth, low, high):
+    return Effect(name=name, error=1.0 + growth, growth=growth, interval=(low, high))
+
+
+CHANCE = "that may be chance; evaluate more episodes"
+
+
+@pytest.mark.parametrize(
+    ("name", "growth", "interval", "words"),
+    [
+        (BLIND, 0.4, (0.3, 0.5), "With blank images the error changes by +40 % (95 % interval +30 to +50 %): "
+         "the policy uses its cameras"),
+        (BLIND, 0.06, (0.02, 0.1), "the policy uses its cameras a little"),
+        (BLIND, 0.0, (-0.01, 0.01), "the policy hardly uses its cameras"),
+        (BLIND, -0.1, (-0.2, -0.05), "the policy hardly uses its cameras"),
+        (BLIND, 0.4, (-0.1, 0.9), CHANCE),
+        (BLIND, 0.0, (-0.6, 0.7), CHANCE),
+        (MUTE, 0.5, (0.4, 0.6), "Without an instruction the error changes by +50 % (95 % interval +40 to +60 %): "
+         "the policy notices that it is missing"),
+        (MUTE, 0.0, (-0.01, 0.01), "the policy does not notice that it is missing"),
+        (SWAP, 2.0, (1.5, 2.5), "With another task's instruction the error changes by +200 % "
+         "(95 % interval +150 to +250 %): the policy follows its instruction"),
+        (SWAP, 0.3, (0.2, 0.4), "the policy reacts to its instruction, but too little to say that it follows it"),
+        (SWAP, 0.15, (0.13, 0.17), "the policy ignores its instruction"),
+        (SWAP, -0.02, (-0.1, 0.1), "the policy ignores its instruction"),
+        (SWAP, 0.3, (-0.2, 0.9), CHANCE),
+        (SWAP, 0.5, (np.nan, np.nan), f"With another task's instruction the error changes by +50 %: {CHANCE}"),
+        (SWAP, np.nan, (np.nan, np.nan), "With another task's instruction the error cannot be compared"),
+    ],
+)  # fmt: skip
+def test_what_an_input_is_worth_is_said_in_words(name, growth, interval, words):
+    found = verdict(perfect, effects=[effect(name, growth, *interval)])
+    assert found.findings[-1].endswith(words)
+
+
+def test_a_policy_that_ignores_its_instruction_gets_advice():
+    ignored = verdict(perfect, effects=[effect(SWAP, 0.0, -0.01, 0.01)])
+    hardly = verdict(perfect, effects=[effect(SWAP, 0.3, 0.2, 0.4)])
+    followed = verdict(perfect, effects=[effect(SWAP, 2.0, 1.5, 2.5)])
+    assert any("give the task away" in line for line in ignored.advice)
+    assert hardly.advice == ignored.advice
+    assert not followed.advice
+    assert ignored.level == followed.level == "good"
+
+
+def test_what_cannot_be_measured_is_said_even_where_nothing_moves():
+    note = "The policy (`act`) does not read instructions"
+    assert note in verdict(perfect, notes=[note]).findings
+    assert verdict(perfect, notes=[note], walk=1e-3).findings == (note,)
 
 
 def test_the_caveat_is_always_there_and_few_episodes_are_said():

@@ -47,7 +47,6 @@ def make_result(names, *, quality=0.7, episodes=3, frames=90, stride=15, steps=3
         hold=hold.explanation,
         mean_action=mean,
         mean_source="the mean action comes from the checkpoint's statistics",
-        blind_error=None,
         scale_source="the scale of a joint is the standard deviation of its recorded action in training",
         checkpoint="outputs/run/checkpoints/last/pretrained_model",
         policy_type="act",

@@ -1,0 +1,46 @@
+from types import SimpleNamespace
+
+import pytest
+
+from mimetic.errors import ConfigError
+from mimetic.evaluate.predict import input_names
+from mimetic.features import FeatureType, PolicyFeature
+from mimetic.processing.pipeline import Pipeline
+from mimetic.processing.steps.rename_observations import RenameObservations
+
+STATE, CAMERA = "observation.state", "observation.images.camera{}"
+
+
+def policy(*, has_camera_slots, rename_map=None):
+    cameras = {CAMERA.format(i): PolicyFeature(FeatureType.VISUAL, (3, 8, 8)) for i in (1, 2, 3)}
+    config = SimpleNamespace(
+        input_features={STATE: PolicyFeature(FeatureType.STATE, (2,)), **cameras},
+        image_features=cameras,
+        has_camera_slots=has_camera_slots,
+    )
+    return SimpleNamespace(config=config, preprocessor=Pipeline("p", [RenameObservations(rename_map or {})]))
+
+
+def dataset(*cameras):
+    features = {STATE: SimpleNamespace(shape=(2,), is_camera=False)}
+    features |= {f"observation.images.{name}": SimpleNamespace(shape=(8, 8, 3), is_camera=True) for name in cameras}
+    return SimpleNamespace(features=features)
+
+
+def test_a_policy_with_slots_is_evaluated_with_the_cameras_that_are_there():
+    renamed = policy(has_camera_slots=True, rename_map={"observation.images.top": CAMERA.format(2)})
+    assert input_names(renamed, dataset("camera1", "top")) == {
+        STATE: STATE,
+        CAMERA.format(1): CAMERA.format(1),
+        CAMERA.format(2): "observation.images.top",
+    }
+
+
+def test_without_any_camera_all_slots_are_named():
+    with pytest.raises(ConfigError, match=r"reads `observation\.images\.camera1`, `observation\.images\.camera2`"):
+        input_names(policy(has_camera_slots=True), dataset())
+
+
+def test_a_policy_without_slots_needs_every_camera():
+    with pytest.raises(ConfigError, match=r"reads `observation\.images\.camera3`, and the dataset has no such"):
+        input_names(policy(has_camera_slots=False), dataset("camera1", "camera2"))
