@@ -51,7 +51,10 @@ class MasterLinear(nn.Linear):
         if torch.is_grad_enabled() and self.weight.dtype != dtype:
             product: Tensor = _NarrowProduct.apply(x, self.weight, dtype)  # type: ignore[no-untyped-call]
             return product if bias is None else product + bias
-        if torch.is_grad_enabled() or self.training or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling():
+            use_ready = self._ready is not None and not torch.is_grad_enabled()
+            return F.linear(x, self._ready[1] if use_ready and self._ready else self.weight.to(dtype), bias)
+        if torch.is_grad_enabled() or self.training:
             self._ready = None
             return F.linear(x, self.weight.to(dtype), bias)
         weight, is_packed = self._ready_weight(dtype, rows=x.numel() // x.shape[-1])
@@ -66,6 +69,13 @@ class MasterLinear(nn.Linear):
             is_packed = self.may_pack and can_pack(narrow)
             self._ready = (state, pack(narrow, rows) if is_packed else narrow, is_packed)
         return self._ready[1], self._ready[2]
+
+    def prepare_compiled(self) -> None:
+        """Bring the copy that compiled evaluation reads up to date; it cannot look for changes by itself."""
+        if self.weight.dtype == self.dtype:
+            return
+        self.may_pack = False
+        self._ready_weight(self.dtype, rows=1)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the kept copy, which is derived from the weights."""

@@ -85,6 +85,7 @@ def _set_released(network: SmolVLANetwork, config: SmolVLAConfig) -> None:
             module.is_reference = True
         elif isinstance(module, MasterLinear):
             module.may_pack = False
+    both.vlm.model.vision_model.keep_reference_kernels()
     network.kernel = "reference"
 
 

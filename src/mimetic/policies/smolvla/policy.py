@@ -21,6 +21,7 @@ from mimetic.accelerators.devices import choose_device
 from mimetic.errors import ConfigError, ShapeError
 from mimetic.names import ACTION, LANGUAGE_LONGEST, LANGUAGE_MASK, LANGUAGE_TOKENS, PAD_SUFFIX, STATE
 from mimetic.policies.base import Batch, FrameEncoder, Policy, take_input
+from mimetic.policies.bricks.master_weights import MasterLinear
 from mimetic.policies.smolvla import aloha, flow
 from mimetic.policies.smolvla.backbone import companion_files, find_backbone, load_backbone_weights
 from mimetic.policies.smolvla.config import SmolVLAConfig
@@ -150,6 +151,10 @@ class SmolVLAPolicy(Policy):
             execution_horizon: with real-time chunking, actions that are guided; None: as configured.
         """
         self.eval()
+        if self.config.compile_model:
+            for module in self.modules():
+                if isinstance(module, MasterLinear):
+                    module.prepare_compiled()
         prefix = self.prefix(batch)
         config, batch_size = self.config, prefix.length.shape[0]
         shape = (batch_size, config.chunk_size, config.max_action_dim)

@@ -21,15 +21,19 @@ class VisionTower(nn.Module):
 
     Args:
         backbone: sizes of the VLM.
-        fast: whether kernels may be chosen by speed; false keeps every operation as LeRobot runs it, with the same
-            bits in bfloat16.
     """
 
-    def __init__(self, backbone: Backbone, *, fast: bool = True) -> None:
+    def __init__(self, backbone: Backbone) -> None:
         super().__init__()
         self.embeddings = PatchEmbeddings(backbone)
-        self.encoder = Encoder(backbone, fast=fast)
+        self.encoder = Encoder(backbone)
         self.post_layernorm = nn.LayerNorm(backbone.vision_hidden, eps=backbone.vision_eps)
+
+    def keep_reference_kernels(self) -> None:
+        """From now on run every operation as LeRobot does, with the same bits in bfloat16, instead of by speed."""
+        for layer in self.encoder.layers:
+            assert isinstance(layer, VisionLayer)
+            layer.fast = False
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Features of every patch.
@@ -71,9 +75,9 @@ class PatchEmbeddings(nn.Module):
 class Encoder(nn.Module):
     """The transformer's layers."""
 
-    def __init__(self, backbone: Backbone, *, fast: bool) -> None:
+    def __init__(self, backbone: Backbone) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(VisionLayer(backbone, fast=fast) for _ in range(backbone.vision_layers))
+        self.layers = nn.ModuleList(VisionLayer(backbone) for _ in range(backbone.vision_layers))
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, tokens, width) -> the same shape."""
@@ -85,9 +89,10 @@ class Encoder(nn.Module):
 class VisionLayer(nn.Module):
     """Attention and MLP, each behind a LayerNorm and around a residual."""
 
-    def __init__(self, backbone: Backbone, *, fast: bool) -> None:
+    def __init__(self, backbone: Backbone) -> None:
         super().__init__()
-        self.fast = fast
+        self.fast = True
+        """Whether kernels are chosen by speed."""
         self.self_attn = VisionAttention(backbone.vision_hidden, backbone.vision_heads)
         self.layer_norm1 = nn.LayerNorm(backbone.vision_hidden, eps=backbone.vision_eps)
         self.mlp = VisionMlp(backbone.vision_hidden, backbone.vision_mlp)
@@ -97,7 +102,8 @@ class VisionLayer(nn.Module):
         """(N, tokens, width) -> the same shape."""
         if not self.fast:
             x = x + self.self_attn(self.layer_norm1(x))
-            return x + self.mlp(self.layer_norm2(x))
+            x = x + self.mlp(self.layer_norm2(x))
+            return x
         x = linear_add(self.self_attn.mix(self.layer_norm1(x), kernel=None), self.self_attn.out_proj, x)
         return linear_add(linear_gelu(self.layer_norm2(x), self.mlp.fc1), self.mlp.fc2, x)
 
@@ -129,9 +135,13 @@ class VisionAttention(nn.Module):
             (N, tokens, width).
         """
         batch, n_tokens, width = x.shape
-        projected = [
-            linear(x, layer) if kernel is None else layer(x) for layer in (self.q_proj, self.k_proj, self.v_proj)
-        ]
+        layers = (self.q_proj, self.k_proj, self.v_proj)
+        if kernel is None:
+            # A constant added to all keys shifts all logits of a query alike, which softmax does not see; without it
+            # the logits are smaller, and so is what bfloat16 rounds away.
+            projected = [linear(x, layer, may_drop_bias=layer is self.k_proj) for layer in layers]
+        else:
+            projected = [layer(x) for layer in layers]
         q, k, v = (y.view(batch, n_tokens, self.n_heads, -1).transpose(1, 2) for y in projected)
         return attend_grouped(q, k, v, kernel=kernel).transpose(1, 2).reshape(batch, n_tokens, width)
 
