@@ -2,8 +2,7 @@
 
 The fused operators are oneDNN's, which torch keeps under private names (torch.compile emits them). They are used only
 after a probe has found them and seen them agree with the plain layers; everything else (a GPU, a gradient, autocast,
-tracing, a wrapped or hooked layer, another dtype) runs the plain layers. The weights stay the module's own, so that
-nothing can become stale.
+tracing, a wrapped or hooked layer, another dtype) runs the plain layers.
 """
 
 from __future__ import annotations
@@ -16,6 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from mimetic.policies.bricks.int8_linear import Int8Weight, int8_linear
+from mimetic.policies.bricks.master_weights import MasterLinear
 
 logger = logging.getLogger(__name__)
 
@@ -33,9 +35,10 @@ def linear(x: Tensor, layer: nn.Module, *, may_drop_bias: bool = False) -> Tenso
     Returns:
         (..., width out).
     """
-    if _can_fuse(x, layer):
+    weight = _kernel_weight(x, layer)
+    if weight is not None:
         bias = None if may_drop_bias else layer.bias
-        out: Tensor = _pointwise()(x, layer.weight, bias, "none", [], "")
+        out: Tensor = _pointwise()(x, weight, bias, "none", [], "")
     else:
         out = layer(x)
     return out
@@ -51,8 +54,11 @@ def linear_gelu(x: Tensor, layer: nn.Module) -> Tensor:
     Returns:
         (..., width out).
     """
-    if _can_fuse(x, layer):
-        out: Tensor = _pointwise()(x, layer.weight, layer.bias, "gelu", [], "tanh")
+    weight = _kernel_weight(x, layer)
+    if weight is not None:
+        out: Tensor = _pointwise()(x, weight, layer.bias, "gelu", [], "tanh")
+    elif isinstance(layer, MasterLinear) and (ready := layer.int8_weight(x)) is not None:
+        out = int8_linear(x.to(layer.dtype), ready, layer.bias, "gelu_tanh")
     else:
         out = F.gelu(layer(x), approximate="tanh")
     return out
@@ -69,17 +75,31 @@ def linear_add(x: Tensor, layer: nn.Module, residual: Tensor) -> Tensor:
     Returns:
         (..., width out).
     """
-    if residual.dtype == x.dtype and not _needs_grad(residual) and _can_fuse(x, layer):
-        out: Tensor = _pointwise().binary(x, residual, layer.weight, layer.bias, "add")
+    weight = _kernel_weight(x, layer) if residual.dtype == x.dtype and not _needs_grad(residual) else None
+    if weight is not None:
+        out: Tensor = _pointwise().binary(x, residual, weight, layer.bias, "add")
     else:
         out = residual + layer(x)
     return out
 
 
-def _can_fuse(x: Tensor, layer: nn.Module) -> bool:
+def _kernel_weight(x: Tensor, layer: nn.Module) -> Tensor | None:
+    """The weight for the fused operators; None where the layer has to be called."""
+    if not isinstance(layer, nn.Linear) or type(layer) not in (nn.Linear, MasterLinear) or not _can_fuse(x, layer):
+        return None
+    if not isinstance(layer, MasterLinear):
+        return layer.weight
+    if layer.dtype != x.dtype:  # master weights: the layer casts
+        return None
+    if layer.training or torch.is_grad_enabled():
+        return layer.weight
+    ready, _ = layer.ready_weight(rows=x.numel() // x.shape[-1])
+    return None if isinstance(ready, Int8Weight) else ready
+
+
+def _can_fuse(x: Tensor, layer: nn.Linear) -> bool:
     return (
-        type(layer) is nn.Linear
-        and x.device.type == "cpu" == layer.weight.device.type
+        x.device.type == "cpu" == layer.weight.device.type
         and x.dtype in _DTYPES
         and x.dtype == layer.weight.dtype
         and type(layer.weight.data) is Tensor

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mimetic.policies.bricks.int8_linear import Int8Weight, int8_linear, quantise
 from mimetic.policies.bricks.packed_linear import can_pack, pack, packed_linear
 
 
@@ -33,7 +34,9 @@ class MasterLinear(nn.Linear):
         """Dtype of the multiplication and of the result; None: the dtype of the weights."""
         self.may_pack = True
         """Whether weights may take the layout of the CPU's kernel in evaluation, where sums may round otherwise."""
-        self._ready: tuple[tuple[object, ...], Tensor, bool] | None = None
+        self.int8 = False
+        """Multiply 8-bit integers in evaluation on a CPU."""
+        self._ready: tuple[tuple[object, ...], Tensor | Int8Weight, bool] | None = None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -52,30 +55,47 @@ class MasterLinear(nn.Linear):
             product: Tensor = _NarrowProduct.apply(x, self.weight, dtype)  # type: ignore[no-untyped-call]
             return product if bias is None else product + bias
         if torch.compiler.is_compiling():
-            use_ready = self._ready is not None and not torch.is_grad_enabled()
-            return F.linear(x, self._ready[1] if use_ready and self._ready else self.weight.to(dtype), bias)
+            kept = self._ready[1] if self._ready is not None and not torch.is_grad_enabled() else None
+            return F.linear(x, kept if isinstance(kept, Tensor) else self.weight.to(dtype), bias)
         if torch.is_grad_enabled() or self.training:
             self._ready = None
             return F.linear(x, self.weight.to(dtype), bias)
-        weight, is_packed = self._ready_weight(dtype, rows=x.numel() // x.shape[-1])
+        weight, is_packed = self.ready_weight(rows=x.numel() // x.shape[-1])
+        if isinstance(weight, Int8Weight):
+            return int8_linear(x, weight, bias)
         return packed_linear(x, weight, bias) if is_packed else F.linear(x, weight, bias)
 
-    def _ready_weight(self, dtype: torch.dtype, rows: int) -> tuple[Tensor, bool]:
-        """The weights as the kernel wants them, kept until they change, and whether they are packed."""
-        weight = self.weight
-        state = (weight._version, weight.data_ptr(), weight.device, dtype)
+    def ready_weight(self, rows: int) -> tuple[Tensor | Int8Weight, bool]:
+        """The weights as the kernel of evaluation wants them, kept until they change, and whether they are packed.
+
+        Args:
+            rows: of the products to come, a hint.
+        """
+        weight, dtype = self.weight, self.dtype
+        state = (weight._version, weight.data_ptr(), weight.device, dtype, self.int8, self.may_pack)
         if self._ready is None or self._ready[0] != state:
             narrow = weight.detach().to(dtype)
-            is_packed = self.may_pack and can_pack(narrow)
-            self._ready = (state, pack(narrow, rows) if is_packed else narrow, is_packed)
+            if self.int8 and weight.device.type == "cpu":
+                self._ready = (state, quantise(narrow, rows), False)
+            else:
+                is_packed = self.may_pack and can_pack(narrow)
+                self._ready = (state, pack(narrow, rows) if is_packed else narrow, is_packed)
         return self._ready[1], self._ready[2]
+
+    def int8_weight(self, x: Tensor) -> Int8Weight | None:
+        """The weights in 8-bit integers where this product is to be one of integers."""
+        is_evaluation = not (torch.is_grad_enabled() or self.training or torch.compiler.is_compiling())
+        if not self.int8 or not is_evaluation or torch.is_autocast_enabled(x.device.type):
+            return None
+        ready, _ = self.ready_weight(rows=x.numel() // x.shape[-1])
+        return ready if isinstance(ready, Int8Weight) else None
 
     def prepare_compiled(self) -> None:
         """Bring the copy that compiled evaluation reads up to date; it cannot look for changes by itself."""
         if self.weight.dtype == self.dtype:
             return
         self.may_pack = False
-        self._ready_weight(self.dtype, rows=1)
+        self.ready_weight(rows=1)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the kept copy, which is derived from the weights."""

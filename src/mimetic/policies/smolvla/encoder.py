@@ -35,7 +35,7 @@ def frame_encoder(network: SmolVLANetwork, config: SmolVLAConfig) -> FrameEncode
     frozen = {"vision": network.vlm.vision_model, "connector": network.vlm.connector}
     if any(parameter.requires_grad for module in frozen.values() for parameter in module.parameters()):
         return "an adapter (`--peft.*`) trains the vision encoder or its connector, so features change with every step"
-    digest = hashlib.sha256(f"{_VERSION} {size}".encode())
+    digest = hashlib.sha256(f"{_VERSION} {size} int8={config.int8}".encode())
     for part, module in frozen.items():
         for name, tensor in module.state_dict().items():
             digest.update(f"{part}.{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

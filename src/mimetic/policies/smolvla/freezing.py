@@ -8,7 +8,9 @@ from typing import Literal
 import torch
 from torch import nn
 
+from mimetic.errors import ConfigError
 from mimetic.policies.bricks.bfloat16 import has_native_bfloat16
+from mimetic.policies.bricks.int8_linear import int8_works
 from mimetic.policies.bricks.master_weights import MasterLinear
 from mimetic.policies.smolvla.config import SmolVLAConfig
 from mimetic.policies.smolvla.layers import DecoderLayer, RMSNorm
@@ -66,6 +68,24 @@ def set_dtypes(network: SmolVLANetwork, config: SmolVLAConfig, precision: Precis
         _set_released(network, config)
     else:
         _set_mixed(network)
+
+
+def set_int8(network: SmolVLANetwork, device: torch.device) -> None:
+    """Multiply pictures and words in 8-bit integers in evaluation; the expert stays as it is.
+
+    Raises:
+        ConfigError: the device is not a CPU, or this CPU or torch has no fast integer product.
+    """
+    if device.type != "cpu":
+        raise ConfigError(f"`--policy.int8=true` is for CPUs, and the device is `{device}`", "leave it out")
+    if not int8_works():
+        raise ConfigError(
+            "`--policy.int8=true`: this processor or this torch has no fast product of 8-bit integers", "leave it out"
+        )
+    vlm = network.vlm
+    for module in (*vlm.vision_model.modules(), *vlm.text_model.modules()):
+        if isinstance(module, MasterLinear):
+            module.int8 = True
 
 
 def _set_released(network: SmolVLANetwork, config: SmolVLAConfig) -> None:

@@ -26,7 +26,7 @@ from mimetic.policies.smolvla import aloha, flow
 from mimetic.policies.smolvla.backbone import companion_files, find_backbone, load_backbone_weights
 from mimetic.policies.smolvla.config import SmolVLAConfig
 from mimetic.policies.smolvla.encoder import frame_encoder
-from mimetic.policies.smolvla.freezing import choose_precision, freeze, set_dtypes
+from mimetic.policies.smolvla.freezing import choose_precision, freeze, set_dtypes, set_int8
 from mimetic.policies.smolvla.guidance import make_guidance
 from mimetic.policies.smolvla.images import CameraInput, prepare_frames, select_cameras
 from mimetic.policies.smolvla.initialise import initialise
@@ -61,8 +61,11 @@ class SmolVLAPolicy(Policy):
         with torch.device("meta"):
             self.model = SmolVLANetwork(config, sizes)  # checkpoint name
         freeze(self.model, config)
-        self.precision = choose_precision(config, choose_device(config.device)[0])
+        device = choose_device(config.device)[0]
+        self.precision = choose_precision(config, device)
         set_dtypes(self.model, config, self.precision)
+        if config.int8:
+            set_int8(self.model, device)
         log.once(logger, logging.INFO, "SmolVLA precision: %s", _PRECISIONS[self.precision])
         self.model.to_empty(device="cpu")
         initialise(self.model, without_backbone=init_backbone and config.load_vlm_weights)

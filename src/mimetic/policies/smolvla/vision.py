@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from mimetic.policies.bricks.fused_linear import linear, linear_add, linear_gelu
 from mimetic.policies.bricks.grouped_attention import Kernel, attend_grouped
+from mimetic.policies.bricks.master_weights import MasterLinear
 from mimetic.policies.smolvla.backbone import Backbone
 
 
@@ -114,10 +115,10 @@ class VisionAttention(nn.Module):
     def __init__(self, width: int, n_heads: int) -> None:
         super().__init__()
         self.n_heads = n_heads
-        self.k_proj = nn.Linear(width, width)
-        self.v_proj = nn.Linear(width, width)
-        self.q_proj = nn.Linear(width, width)
-        self.out_proj = nn.Linear(width, width)
+        self.k_proj = MasterLinear(width, width, bias=True)
+        self.v_proj = MasterLinear(width, width, bias=True)
+        self.q_proj = MasterLinear(width, width, bias=True)
+        self.out_proj = MasterLinear(width, width, bias=True)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, tokens, width) -> the same shape, through torch's attention."""
@@ -151,8 +152,8 @@ class VisionMlp(nn.Module):
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(width, hidden)
-        self.fc2 = nn.Linear(hidden, width)
+        self.fc1 = MasterLinear(width, hidden, bias=True)
+        self.fc2 = MasterLinear(hidden, width, bias=True)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, tokens, width) -> the same shape."""
