@@ -1,6 +1,8 @@
 """Measures every claim of docs/benchmarks.md and prints one Markdown table; about 10 minutes on 2 quiet cores.
 
-python -m benchmarks.run_all [--rounds 3] [--interop]
+With --smolvla also those about the full-size SmolVLA: about 40 minutes more, 2 GB on disk, 8 GB of memory.
+
+python -m benchmarks.run_all [--rounds 3] [--smolvla] [--interop]
 """
 
 from __future__ import annotations
@@ -12,8 +14,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
-from benchmarks import help_time, interop, loop_overhead, random_access, worker_start
+from benchmarks import (
+    help_time,
+    interop,
+    loop_overhead,
+    random_access,
+    smolvla_chunk,
+    smolvla_load,
+    smolvla_memory,
+    smolvla_step,
+    worker_start,
+)
 from benchmarks.make_video_dataset import VARIANTS, dataset
 from benchmarks.measure import Row, environment, peer_python, report
 
@@ -31,6 +44,7 @@ print("Python " + platform.python_version() + ", " + ", ".join(found))
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--smolvla", action="store_true", help="measure the full-size SmolVLA as well")
     parser.add_argument("--interop", action="store_true", help="check equality in both directions as well")
     options = parser.parse_args()
     peer_python()
@@ -42,12 +56,15 @@ def main() -> int:
     print(f"LeRobot: {_versions(peer_python())}\n")
     rows: list[Row] = []
     raw: dict[str, object] = {}
-    for module, rounds in (
+    modules: list[tuple[Any, int]] = [
         (help_time, options.rounds + 2),
         (random_access, options.rounds),
         (loop_overhead, options.rounds),
         (worker_start, options.rounds),
-    ):
+    ]
+    if options.smolvla:
+        modules += [(each, options.rounds) for each in (smolvla_load, smolvla_step, smolvla_chunk, smolvla_memory)]
+    for module, rounds in modules:
         name = module.__name__.rpartition(".")[2]
         print(f"... {name}", file=sys.stderr, flush=True)
         measured, figures = module.measure(rounds)
