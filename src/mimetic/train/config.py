@@ -14,6 +14,7 @@ from mimetic.policies.config import PolicyConfig
 from mimetic.train.peft_config import PeftConfig
 
 _POLICIES = "mimetic.policies.catalog:POLICIES"
+_WANDB_MODES = ("online", "offline", "disabled")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,17 +34,21 @@ class WandbConfig:
     """Logging to Weights & Biases (`--wandb.*`)."""
 
     enable: bool = setting(
-        False,
-        "Log to Weights & Biases",
-        not_yet="logging to Weights & Biases is not part of mimetic yet; the same values stand in metrics.jsonl",
+        False, "Send the values of metrics.jsonl to Weights & Biases too; needs `pip install 'mimetic[wandb]'`"
     )
-    disable_artifact: bool = setting(False, "Do not upload checkpoints")
+    disable_artifact: bool = setting(False, "Do not upload checkpoints; mimetic uploads none in any case")
     project: str = setting("lerobot", "Project")
     entity: str | None = setting(None, "User or team")
     notes: str | None = setting(None, "Notes of the run")
-    run_id: str | None = setting(None, "Run to continue")
-    mode: str | None = setting(None, "online, offline or disabled")
+    run_id: str | None = setting(None, "Id of the run there; a resumed run keeps its own")
+    mode: str | None = setting(None, "online, offline or disabled; null: what WANDB_MODE says, else online")
     add_tags: bool = setting(True, "Tag the run with policy, seed, dataset and environment")
+
+    def check(self) -> list[str]:
+        """Problems of these settings, one sentence each."""
+        if self.mode in (None, *_WANDB_MODES):
+            return []
+        return [f"`--wandb.mode={self.mode}` must be one of {', '.join(_WANDB_MODES)}"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,6 +211,11 @@ class TrainConfig:
             problems.append("`--rename_map` renames inputs of a loaded policy and needs `--policy.path`")
         if self.peft is not None and self.policy is not None and not self.resume:
             problems += self.peft.problems_with(self.policy)
+        if self.stats_dataset is not None and not self.resume:
+            problems.append(
+                f"`--stats_dataset={self.stats_dataset}` has no effect: training normalises with the statistics of its "
+                "own dataset; leave it out here (`mimetic eval` and `mimetic inspect` take it)"
+            )
         if self.env is not None:
             problems.append("`--env`: evaluation in an environment is not part of mimetic yet")
         if self.job.target not in (None, "local"):

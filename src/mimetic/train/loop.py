@@ -44,6 +44,7 @@ class Parts:
         heldout: measures the held-out loss; None when there is none.
         save: writes a checkpoint and returns its folder; None when checkpoints are off.
         sink: metrics file; None writes none.
+        mirror: gets every record of the metrics file too, and never fails; None: nobody does.
     """
 
     batches: Iterator[dict[str, Any]]
@@ -55,6 +56,7 @@ class Parts:
     heldout: Heldout | None
     save: Callable[[Progress], Path] | None
     sink: JsonLines | None
+    mirror: Callable[[dict[str, Any]], None] | None = None
 
 
 class Loop:
@@ -207,6 +209,8 @@ class Loop:
         self._restart_window()
 
     def _note(self, record: dict[str, Any]) -> None:
+        if self.parts.mirror is not None:
+            self.parts.mirror(record)
         sink = self.parts.sink
         if sink is None:
             return

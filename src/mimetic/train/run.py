@@ -15,13 +15,14 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from mimetic.config.check import require_valid
-from mimetic.config.codec import encode
+from mimetic.config.codec import choice_name, encode
 from mimetic.config.effective import as_json, effective
 from mimetic.data.loader import BatchLoader
 from mimetic.errors import TrainingError
 from mimetic.log import JsonLines
 from mimetic.names import CHECKPOINTS_DIR, METRICS_JSONL
-from mimetic.optim.build import make_optimizer
+from mimetic.optim.build import can_fuse, describe_optimizer, make_optimizer
+from mimetic.optim.catalog import OPTIMIZERS
 from mimetic.optim.schedules import describe_schedule, make_scheduler
 from mimetic.policies.base import Policy
 from mimetic.train.build_features import build_features
@@ -32,6 +33,7 @@ from mimetic.train.feature_plan import FeaturePlan
 from mimetic.train.features import plan_features, with_features
 from mimetic.train.guard import FiniteGuard
 from mimetic.train.heldout import Heldout, heldout_positions
+from mimetic.train.instructions import check_instructions
 from mimetic.train.loop import Loop, Parts
 from mimetic.train.metrics import big_number, drop_torn_line
 from mimetic.train.model import Model, build_model
@@ -47,6 +49,7 @@ from mimetic.train.state import (
     write_json,
 )
 from mimetic.train.step import Stepper
+from mimetic.train.wandb_sink import WandbSink, open_wandb, require_wandb
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +70,7 @@ def train(config: TrainConfig, *, origins: Mapping[str, str] | None = None) -> P
     """
     require_valid(config)
     resolved = resolve(config, origins or {})
+    require_wandb(resolved.config.wandb)
     _set_backends(resolved.config, resolved.precision.device)
     if not resolved.config.resume:
         seed_everything(resolved.config.seed)
@@ -79,6 +83,7 @@ def train(config: TrainConfig, *, origins: Mapping[str, str] | None = None) -> P
     resolved = replace(resolved, config=data.config)
     logger.info("Creating policy")
     model = build_model(resolved.config, data, resolved.checkpoint)
+    check_instructions(model.policy.config, data, model.preprocessor)
     resolved = replace(resolved, config=replace(resolved.config, policy=model.policy.config))
     logger.info("Creating optimizer and scheduler")
     optimizer, scheduler = _make_optimizer(resolved.config, model.policy)
@@ -123,10 +128,20 @@ def _make_optimizer(config: TrainConfig, policy: Policy) -> tuple[Optimizer, LRS
     groups: list[dict[str, Any]] = (
         policy.optim_groups() if config.use_policy_training_preset else [{"params": list(policy.parameters())}]
     )
-    optimizer = make_optimizer(config.optimizer, groups, fused=policy.device.type in ("cpu", "cuda"))
+    optimizer = make_optimizer(config.optimizer, groups, fused=can_fuse(policy.parameters()))
     scheduler = make_scheduler(config.scheduler, optimizer, config.steps) if config.scheduler is not None else None
+    described = describe_optimizer(choice_name(config.optimizer, OPTIMIZERS), config.optimizer, optimizer)
+    logger.info("%s (%s)", described, _optimizer_source(config))
     logger.info("%s", describe_schedule(config.scheduler, config.steps, config.optimizer.lr))
     return optimizer, scheduler
+
+
+def _optimizer_source(config: TrainConfig) -> str:
+    if config.resume:
+        return "as in the checkpoint"
+    if config.use_policy_training_preset:
+        return "the policy's preset; --use_policy_training_preset=false to set your own"
+    return "your own, as --use_policy_training_preset=false"
 
 
 def _start_position(
@@ -192,7 +207,21 @@ def _run(run: _Run) -> Path:
         # Before the run's folder exists, so that the same command continues a build that was stopped.
         build_features(run.plan, config, run.resolved.precision)
         run = replace(run, data=with_features(run.data, run.plan))
-    sink = _prepare_folder(run)
+    wandb = open_wandb(config, folder, resumes=run.resolved.checkpoint is not None)
+    exit_code = 1
+    try:
+        _train(run, wandb)
+        exit_code = 0
+    finally:
+        if wandb is not None:
+            wandb.close(exit_code=exit_code)
+    logger.info("End of training")
+    return folder
+
+
+def _train(run: _Run, wandb: WandbSink | None) -> None:
+    config = run.resolved.config
+    sink = _prepare_folder(run, may_exist=wandb is not None)
     loader = BatchLoader(
         run.data.train,
         run.data.sampler,
@@ -215,21 +244,20 @@ def _run(run: _Run) -> Path:
             heldout=_make_heldout(run),
             save=_saver(run) if config.save_checkpoint else None,
             sink=sink,
+            mirror=None if wandb is None else wandb.write,
         )
         Loop(config, parts, run.progress).run()
     finally:
         loader.close()
         with contextlib.suppress(OSError):  # a full disk has been reported where it was met
             sink.close()
-    logger.info("End of training")
-    return folder
 
 
-def _prepare_folder(run: _Run) -> JsonLines:
+def _prepare_folder(run: _Run, *, may_exist: bool) -> JsonLines:
     """Make the run's folder ready and open its metrics file."""
     folder, config, checkpoint = run.resolved.folder, run.resolved.config, run.resolved.checkpoint
     try:
-        folder.mkdir(parents=True, exist_ok=checkpoint is not None)
+        folder.mkdir(parents=True, exist_ok=may_exist or checkpoint is not None)
         checkpoints = folder / CHECKPOINTS_DIR
         check_last(checkpoints)
         for name in clean_leftovers(checkpoints):
