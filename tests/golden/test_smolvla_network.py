@@ -29,8 +29,12 @@ def watch(policy):
         step = getattr(policy.model, name)
 
         def record(*args, name=name, step=step, **kwargs):
-            seen[name] = args, step(*args, **kwargs)
-            return seen[name][1]
+            result = step(*args, **kwargs)
+            if name == "encode_frames" and name in seen:  # called for a few frames at a time
+                seen[name] = (torch.cat([seen[name][0][0], args[0]]),), torch.cat([seen[name][1], result])
+            else:
+                seen[name] = args, result
+            return result
 
         setattr(policy.model, name, record)
     policy.model.expert.norm.register_forward_hook(lambda *args: seen.update(suffix_out=args[-1]))

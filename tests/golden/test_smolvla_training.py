@@ -62,13 +62,14 @@ def test_what_is_trainable_and_nothing_else_is_the_reference_s(name):
     assert set(trainable) == set(c.numbers["grad_norms"])
 
 
+@pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("name", TRAINED)
-def test_five_optimiser_steps(name):
+def test_five_optimiser_steps(name, fused):
     c = case(name)
     record, draws = c.json("train_steps"), load_file(c.folder / "train_noise_time.safetensors")
     policy = c.policy().train()
     preset = policy.config.optimizer_preset()
-    optimizer = make_optimizer(preset, policy.optim_groups())
+    optimizer = make_optimizer(preset, policy.optim_groups(), fused=fused)
     scheduler = make_scheduler(policy.config.scheduler_preset(), optimizer, record["scheduler_total_steps"])
     assert len(record["steps"]) == 5
     for number, step in enumerate(record["steps"]):
@@ -114,9 +115,18 @@ def test_noise_and_time_are_drawn_as_the_reference_draws_them():
         assert_near(policy.predict_chunk(c.batch()), expected["seed4321_chunk"], atol=1e-5)
 
 
-def test_bfloat16_autocast():
-    c = case("cross_b3")
+@pytest.mark.parametrize(("precision", "bound"), [("released", 5e-4), ("float32", 5e-3), ("mixed", 5e-3)])
+def test_bfloat16_autocast(precision, bound):
+    """5e-3 is the README's bound for casts in another order; float32 throughout is 1.6e-3 away.
+
+    With the reference's kernels 8e-5 was measured, from bfloat16 products of other shapes; a state token that is
+    rounded where the reference's float32 prefix is not costs 2e-4.
+    """
+    c, streams = case("cross_b3"), []
+    policy = c.policy(precision=precision)
+    norm = policy.model.vlm.text_model.layers[0].input_layernorm
+    norm.register_forward_pre_hook(lambda module, args: streams.append(args[0].dtype))
     with torch.autocast("cpu", torch.bfloat16):
-        loss, _ = c.policy().loss(c.batch(), noise=c.expected["noise"], time=c.expected["time"])
-    # The README's bound for casts in another order; float32 throughout is 1.6e-3 away.
-    assert loss.item() == pytest.approx(c.json("expected_autocast_bf16")["loss"], rel=5e-3)
+        loss, _ = policy.loss(c.batch(), noise=c.expected["noise"], time=c.expected["time"])
+    assert streams == [torch.float32, torch.float32]  # pictures and words; the state
+    assert loss.item() == pytest.approx(c.json("expected_autocast_bf16")["loss"], rel=bound)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ _CLASSES: dict[type[OptimizerConfig], Any] = {
     AdamWConfig: torch.optim.AdamW,
     SGDConfig: torch.optim.SGD,
 }
+_FUSED_DEVICES = ("cpu", "cuda")
 
 
 def make_optimizer(
@@ -27,7 +29,8 @@ def make_optimizer(
         config: its settings; everything but the clipping norm goes to torch.
         parameters: plain parameters, or torch parameter groups (`Policy.optim_groups`), whose own values win.
             Their order numbers the optimiser's state in checkpoints.
-        fused: update in one pass over the memory instead of in about ten; the same formula, other rounding.
+        fused: update in one pass over the memory instead of in about ten; the same formula, other rounding. Where
+            `can_fuse`. Such updates do not count as new versions of the weights (`Tensor._version`).
 
     Returns:
         A torch optimiser.
@@ -47,3 +50,36 @@ def make_optimizer(
     except ValueError as error:
         raise ConfigError(f"torch refuses the optimiser's settings: {error}", "change `--optimizer.*`") from error
     return made
+
+
+def can_fuse(parameters: Iterable[nn.Parameter]) -> bool:
+    """Whether the fused update is the plain one up to the rounding of float32.
+
+    Weights narrower than float32 are rounded once in it and several times in torch's plain update, which LeRobot uses.
+
+    Args:
+        parameters: of the policy; only those that are trained count.
+    """
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    return all(p.dtype == torch.float32 and p.device.type in _FUSED_DEVICES for p in trained)
+
+
+def describe_optimizer(name: str, config: OptimizerConfig, optimizer: torch.optim.Optimizer) -> str:
+    """One line on what an optimiser does, such as `optimiser: adamw lr=0.0001 betas=(0.9, 0.95) ...`.
+
+    Args:
+        name: its name in `--optimizer.type`.
+        config: the settings that it was made from.
+        optimizer: whose parameter groups may have learning rates of their own.
+    """
+    settings = " ".join(f"{item.name}={_short(getattr(config, item.name))}" for item in fields(config))
+    # `initial_lr` is the rate before the schedule.
+    rates = [group.get("initial_lr", group["lr"]) for group in optimizer.param_groups]
+    own = sorted({rate for rate in rates if rate != config.lr})
+    return f"optimiser: {name} {settings}" + (f", and lr={', '.join(map(_short, own))} for some weights" if own else "")
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_short, value))})"
+    return f"{value:g}" if isinstance(value, float) else str(value)

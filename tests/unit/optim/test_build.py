@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from mimetic.errors import ConfigError
-from mimetic.optim.build import make_optimizer
+from mimetic.optim.build import describe_optimizer, make_optimizer
 from mimetic.optim.config import AdamConfig, AdamWConfig, OptimizerConfig, SGDConfig
 
 
@@ -52,3 +52,19 @@ def test_values_that_torch_refuses_are_a_config_error():
 def test_unknown_settings_are_refused():
     with pytest.raises(ConfigError, match="OptimizerConfig"):
         make_optimizer(OptimizerConfig(), [nn.Parameter(torch.zeros(2))])
+
+
+def test_an_optimizer_is_described_in_one_line():
+    config = AdamWConfig(lr=1e-4, weight_decay=1e-10, betas=(0.9, 0.95))
+    optimizer = make_optimizer(config, [{"params": [nn.Parameter(torch.zeros(2))]}])
+    expected = "optimiser: adamw lr=0.0001 weight_decay=1e-10 grad_clip_norm=10 betas=(0.9, 0.95) eps=1e-08"
+    assert describe_optimizer("adamw", config, optimizer) == expected
+
+
+def test_other_rates_of_groups_are_named_and_the_schedule_does_not_hide_them():
+    config = SGDConfig(lr=1e-3)
+    groups = [{"params": [nn.Parameter(torch.zeros(2))]}, {"params": [nn.Parameter(torch.zeros(2))], "lr": 1e-5}]
+    optimizer = make_optimizer(config, groups)
+    torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5)
+    described = describe_optimizer("sgd", config, optimizer)
+    assert described.endswith("nesterov=False, and lr=1e-05 for some weights")

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mimetic.policies.bricks.recompute import recomputed
+
 Kernel = Literal["reference", "plain", "fused"]
 
 # From how many keys on the fused kernel is the faster one on a CPU (spec/environment.md 6). Its bfloat16 forward
@@ -76,7 +78,7 @@ def attend_grouped(
         if mask.shape[1] != 1:
             raise ValueError(f"a mask is shared by all heads: expected (B, 1, L, S), got {tuple(mask.shape)}")
     if kernel == "reference":
-        return _reference(q, k, v, mask)
+        return recomputed(_reference, q, k, v, mask)  # its float32 logits of repeated heads would be most of the memory
     needs_grad = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     if kernel is None:
         lengths = {"n_queries": q.shape[2], "n_keys": k.shape[2]}
@@ -92,7 +94,7 @@ def _reference(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     k, v = (x.repeat_interleave(n_shared, dim=1) for x in (k, v))
     logits = torch.matmul(q.float(), k.float().transpose(2, 3)) * q.shape[-1] ** -0.5
     if mask is not None:
-        logits = logits.masked_fill(~mask, torch.finfo(torch.float32).min)
+        logits = logits.masked_fill(~mask, torch.finfo(logits.dtype).min)  # autocast may narrow them
     return torch.matmul(logits.softmax(dim=-1).to(v.dtype), v)
 
 

@@ -2,14 +2,16 @@
 
 Autograd alone would keep a narrow copy of every weight until the backward pass; here it is made again, which costs one
 pass over the weights. In evaluation without gradients the copy is kept, in the layout that a CPU's kernel reads, and
-made again only when the weights have changed.
+made again when the weights have changed. Not every change leaves a trace: torch's fused optimisers and writes to
+`weight.data` do not count as new versions. Copies are therefore dropped in training, and looked at whenever `eval()`
+is called, which policies do before every chunk.
 
 Shapes: (..., I) inputs, (..., O) outputs, (O, I) weights.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +19,8 @@ from torch.nn import functional as F
 
 from mimetic.policies.bricks.int8_linear import Int8Weight, int8_linear, quantise
 from mimetic.policies.bricks.packed_linear import can_pack, pack, packed_linear
+
+_SAMPLED = 32
 
 
 class MasterLinear(nn.Linear):
@@ -37,16 +41,25 @@ class MasterLinear(nn.Linear):
         self.int8 = False
         """Multiply 8-bit integers in evaluation on a CPU."""
         self._ready: tuple[tuple[object, ...], Tensor | Int8Weight, bool] | None = None
+        self._sample: Tensor | None = None
 
     @property
     def dtype(self) -> torch.dtype:
         """Dtype of the multiplication and of the result."""
         return self.compute_dtype or self.weight.dtype
 
+    def train(self, mode: bool = True) -> Self:
+        """Switch to training or evaluation; the kept copy is dropped, in evaluation only if the weights changed."""
+        if mode or (self._ready is not None and not self._is_unchanged()):
+            self._ready = None
+        return super().train(mode)
+
     def forward(self, x: Tensor) -> Tensor:
         """(..., I) in any floating dtype -> (..., O) in the dtype of the multiplication."""
-        if torch.is_autocast_enabled(x.device.type):  # which then decides on dtypes
+        if is_autocast(x.device):  # which then decides on dtypes
             return F.linear(x, self.weight, self.bias)
+        if (self.training or torch.is_grad_enabled()) and not torch.compiler.is_compiling():
+            self._ready = None
         dtype = self.dtype
         x = x.to(dtype)
         stored: Tensor | None = self.bias
@@ -58,7 +71,6 @@ class MasterLinear(nn.Linear):
             kept = self._ready[1] if self._ready is not None and not torch.is_grad_enabled() else None
             return F.linear(x, kept if isinstance(kept, Tensor) else self.weight.to(dtype), bias)
         if torch.is_grad_enabled() or self.training:
-            self._ready = None
             return F.linear(x, self.weight.to(dtype), bias)
         weight, is_packed = self.ready_weight(rows=x.numel() // x.shape[-1])
         if isinstance(weight, Int8Weight):
@@ -72,8 +84,10 @@ class MasterLinear(nn.Linear):
             rows: of the products to come, a hint.
         """
         weight, dtype = self.weight, self.dtype
-        state = (weight._version, weight.data_ptr(), weight.device, dtype, self.int8, self.may_pack)
+        version = 0 if weight.is_inference() else weight._version
+        state = (version, weight.data_ptr(), weight.device, dtype, self.int8, self.may_pack)
         if self._ready is None or self._ready[0] != state:
+            self._sample = _sample(weight)
             narrow = weight.detach().to(dtype)
             if self.int8 and weight.device.type == "cpu":
                 self._ready = (state, quantise(narrow, rows), False)
@@ -82,10 +96,16 @@ class MasterLinear(nn.Linear):
                 self._ready = (state, pack(narrow, rows) if is_packed else narrow, is_packed)
         return self._ready[1], self._ready[2]
 
+    def _is_unchanged(self) -> bool:
+        """Whether the weights still look as when the copy was made: 32 of them, enough for updates and averages."""
+        if self.weight.device.type != "cpu":  # asking would wait for the device; a new copy does not
+            return self.weight.dtype == self.dtype
+        return self._sample is not None and torch.equal(self._sample, _sample(self.weight))
+
     def int8_weight(self, x: Tensor) -> Int8Weight | None:
         """The weights in 8-bit integers where this product is to be one of integers."""
         is_evaluation = not (torch.is_grad_enabled() or self.training or torch.compiler.is_compiling())
-        if not self.int8 or not is_evaluation or torch.is_autocast_enabled(x.device.type):
+        if not self.int8 or not is_evaluation or is_autocast(x.device):
             return None
         ready, _ = self.ready_weight(rows=x.numel() // x.shape[-1])
         return ready if isinstance(ready, Int8Weight) else None
@@ -99,7 +119,17 @@ class MasterLinear(nn.Linear):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the kept copy, which is derived from the weights."""
-        return {**super().__getstate__(), "_ready": None}  # type: ignore[no-untyped-call]
+        return {**super().__getstate__(), "_ready": None, "_sample": None}  # type: ignore[no-untyped-call]
+
+
+def is_autocast(device: torch.device) -> bool:
+    """Whether autocast decides on dtypes; false for devices that it does not know (mps in torch 2.4)."""
+    return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
+
+
+def _sample(weight: Tensor) -> Tensor:
+    flat = weight.detach().flatten()
+    return flat[:: max(1, flat.numel() // _SAMPLED)].clone()
 
 
 class _NarrowProduct(torch.autograd.Function):
@@ -136,7 +166,7 @@ def gated_down(gate: Tensor, up: Tensor, down: nn.Module) -> Tensor:
     """
     is_whole = type(down) is MasterLinear  # one with an adapter multiplies by more than its weight
     needs_grad = is_whole and (gate.requires_grad or up.requires_grad or down.weight.requires_grad)
-    if not torch.is_grad_enabled() or not needs_grad or torch.is_autocast_enabled(gate.device.type):
+    if not torch.is_grad_enabled() or not needs_grad or is_autocast(gate.device):
         plain: Tensor = down(F.silu(gate) * up)
         return plain
     result: Tensor = _GatedDown.apply(gate, up, down.weight, down.dtype)  # type: ignore[no-untyped-call]

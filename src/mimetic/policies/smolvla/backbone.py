@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,14 @@ from torch import nn
 
 from mimetic.errors import ConfigError
 from mimetic.hub.download import download_snapshot
-from mimetic.hub.locate import cached_snapshot, hub_cache, is_offline
-from mimetic.names import CONFIG_JSON
+from mimetic.hub.locate import cached_snapshot, hub_cache, is_offline, local_folder
+from mimetic.names import CONFIG_JSON, WEIGHTS
+from mimetic.policies.smolvla.bounds import require_room
 from mimetic.policies.smolvla.config import SmolVLAConfig
 from mimetic.policies.smolvla.sizes import KNOWN, Backbone
 from mimetic.policies.smolvla.vlm_config import image_token_ids, parse_vlm_config, vlm_config_json
-from mimetic.policies.smolvla.vlm_weights import copy_vlm_weights
+from mimetic.policies.smolvla.vlm_weights import copy_vlm_weights, weight_files
+from mimetic.processing.store import read_small, require_shallow, resolve_inside
 
 logger = logging.getLogger(__name__)
 
@@ -46,17 +49,22 @@ def find_backbone(config: SmolVLAConfig) -> Backbone:
 
     Raises:
         ConfigError: the model is nowhere, is no SmolVLM, or does not fit the settings.
+        CheckpointError: a file of the checkpoint is damaged, lies elsewhere, or is far too small for the sizes.
         OfflineError: it is on the hub only, and the network is forbidden or not there.
         HubError: the hub refuses.
     """
-    content = _own_config(config)
+    content, weights = _own_config(config), _own_weights(config)
+    whole = bool(weights)
     if content is None and config.vlm_model_name in KNOWN:
         sizes = KNOWN[config.vlm_model_name]
     else:
         path, raw = content if content is not None else _vlm_config(config)
+        if not weights and content is None and any((path.parent / name).is_file() for name in _WEIGHT_FILES):
+            weights = weight_files(path.parent)
         sizes = parse_vlm_config(_as_object(raw, path), where=f"`{path}`")
         sizes = _with_token_ids(sizes, config)
     _require_fit(config, sizes)
+    require_room(config, sizes, weights, whole=whole)
     return sizes
 
 
@@ -130,12 +138,12 @@ def find_vlm(name: str, patterns: tuple[str, ...] = SMALL_FILES, *, needed: tupl
         OfflineError: it is not on this machine, and the network is forbidden or not there.
         HubError: the hub refuses.
     """
-    folder = Path(name).expanduser()
-    if folder.is_dir():
+    folder = local_folder(name)
+    if folder is not None:
         return folder
     if name.count("/") != 1 or name.startswith((".", "/", "~")) or "\\" in name:
         raise ConfigError(
-            f"`--policy.vlm_model_name={name}` is no folder here ({folder.absolute()}) and no hub id",
+            f"`--policy.vlm_model_name={name}` is no folder here ({Path(name).absolute()}) and no hub id",
             "give the folder of the vision-language model (with its `config.json` and `tokenizer.json`); a relative "
             "path counts from the folder in which the command runs",
         )
@@ -151,8 +159,16 @@ def _own_config(config: SmolVLAConfig) -> tuple[Path, bytes] | None:
     """The model's config inside the policy's checkpoint."""
     if config.backbone_folder is None:
         return None
-    path = config.backbone_folder / BACKBONE_DIR / CONFIG_JSON
-    return (path, _read(path)) if path.is_file() else None
+    if not os.path.lexists(config.backbone_folder / BACKBONE_DIR):
+        return None
+    path = resolve_inside(config.backbone_folder, f"{BACKBONE_DIR}/{CONFIG_JSON}", f"`{config.backbone_folder}`")
+    return config.backbone_folder / BACKBONE_DIR / CONFIG_JSON, _read(path)
+
+
+def _own_weights(config: SmolVLAConfig) -> list[Path]:
+    """The policy's weights beside its settings; an adapter has none."""
+    path = config.backbone_folder / WEIGHTS if config.backbone_folder is not None else None
+    return [path] if path is not None and path.is_file() else []
 
 
 def _vlm_config(config: SmolVLAConfig) -> tuple[Path, bytes]:
@@ -167,7 +183,7 @@ def _vlm_config(config: SmolVLAConfig) -> tuple[Path, bytes]:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_small(path)
     except OSError as error:
         raise ConfigError(f"`{path}` cannot be read: {error.strerror}") from error
 
@@ -175,6 +191,7 @@ def _read(path: Path) -> bytes:
 def _as_object(raw: bytes, path: Path) -> dict[str, Any]:
     try:
         data = json.loads(raw)
+        require_shallow(data)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"`{path}` is no JSON: {error}", "the file is damaged; copy it again") from error
     if not isinstance(data, dict):
@@ -187,8 +204,8 @@ def _with_token_ids(sizes: Backbone, config: SmolVLAConfig) -> Backbone:
     if not config.add_image_special_tokens:
         return sizes
     own = config.backbone_folder / TOKENIZER_DIR / TOKENIZER_JSON if config.backbone_folder is not None else None
-    if own is not None and own.is_file():
-        path = own
+    if own is not None and os.path.lexists(own):
+        path = resolve_inside(own.parent.parent, f"{TOKENIZER_DIR}/{TOKENIZER_JSON}", f"`{own.parent.parent}`")
     elif config.vlm_model_name in KNOWN:
         known = KNOWN[config.vlm_model_name]
         return replace(sizes, fake_image_token=known.fake_image_token, global_image_token=known.global_image_token)
@@ -215,8 +232,7 @@ def _require_fit(config: SmolVLAConfig, sizes: Backbone) -> None:
     Raises:
         ConfigError: they ask for what it cannot do; all problems.
     """
-    layers = min(config.num_vlm_layers, sizes.text_layers) if config.num_vlm_layers > 0 else sizes.text_layers
-    problems = config.layer_problems(layers)
+    problems = config.layer_problems(sizes.kept_layers(config.num_vlm_layers))
     resize = config.resize_imgs_with_padding
     if resize is not None and resize != (sizes.image_size, sizes.image_size):
         problems.append(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-from mimetic.names import ACTION, STATE
+from mimetic.names import ACTION, NETWORK_PATHS, STATE
 
 if TYPE_CHECKING:
     from mimetic.policies.smolvla.config import SmolVLAConfig
@@ -24,11 +25,24 @@ _MINIMA = {
     "num_steps": 1,
     "noise_draws": 1,
 }
+_MAXIMA = {
+    "chunk_size": 2048,
+    "empty_cameras": 32,
+    "tokenizer_max_length": 8192,
+    "num_steps": 1000,
+    "noise_draws": 1024,
+}
+"""Of settings that no weight has the size of: a file from a stranger could otherwise ask for any memory and time. No
+policy comes near."""
+_SHORTEST, _LONGEST = 1e-9, 1e9
 
 
 def setting_problems(config: SmolVLAConfig) -> list[str]:
     """Problems of the settings that need no file, one sentence each."""
-    problems = _size_problems(config) + _impossible_options(config)
+    problems = _size_problems(config)
+    if problems:
+        return problems  # what follows counts with the sizes
+    problems = _impossible_options(config)
     if config.num_vlm_layers > 0:
         problems += layer_problems(config, config.num_vlm_layers)
     problems += _feature_problems(config)
@@ -42,6 +56,11 @@ def _size_problems(config: SmolVLAConfig) -> list[str]:
         f"`--policy.{name}={getattr(config, name)}` must be at least {least}"
         for name, least in _MINIMA.items()
         if getattr(config, name) < least
+    ]
+    problems += [
+        f"`--policy.{name}={getattr(config, name)}` is more than any policy has ({most})"
+        for name, most in _MAXIMA.items()
+        if getattr(config, name) > most
     ]
     if config.n_action_steps > config.chunk_size:
         problems.append(
@@ -57,8 +76,15 @@ def _size_problems(config: SmolVLAConfig) -> list[str]:
             f"`--policy.min_period={config.min_period}` must be above 0 and below "
             f"`--policy.max_period={config.max_period}`"
         )
-    if config.expert_width_multiplier <= 0:
+    elif config.min_period < _SHORTEST or config.max_period > _LONGEST:
+        problems.append(
+            f"`--policy.min_period={config.min_period}` and `--policy.max_period={config.max_period}` must lie between "
+            f"{_SHORTEST:g} and {_LONGEST:g}"
+        )
+    if not 0 < config.expert_width_multiplier < math.inf:
         problems.append(f"`--policy.expert_width_multiplier={config.expert_width_multiplier}` must be above 0")
+    if config.vlm_model_name.startswith(NETWORK_PATHS):
+        problems.append(f"`--policy.vlm_model_name={config.vlm_model_name}` is a network path, which is not followed")
     return problems
 
 
@@ -112,7 +138,7 @@ def layer_problems(config: SmolVLAConfig, vlm_layers: int) -> list[str]:
 def _feature_problems(config: SmolVLAConfig) -> list[str]:
     problems = []
     if config.input_features:
-        if not config.image_features:
+        if not config.image_features.keys() - config.filler_inputs.keys():
             problems.append("SmolVLA needs at least one camera among its inputs")
         if config.robot_state_feature is None:
             problems.append(f"SmolVLA needs `{STATE}` among its inputs")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,11 +19,8 @@ if TYPE_CHECKING:
     from mimetic.processing.pipeline import Pipeline
     from mimetic.processing.stats import Stats
 
-if TYPE_CHECKING:
-    from mimetic.processing.pipeline import Pipeline
-    from mimetic.processing.stats import Stats
-
 DEFAULT_VLM = "HuggingFaceTB/SmolVLM2-500M-Video-Instruct"
+_FILLER_SHAPE = (3, 480, 640)
 RTC_SCHEDULES = ("ZEROS", "ONES", "LINEAR", "EXP")
 
 
@@ -55,7 +53,7 @@ class RTCConfig:
         found = [
             f"`--policy.rtc_config.{name}={getattr(self, name)}` must be above 0"
             for name in ("max_guidance_weight", "execution_horizon", "debug_maxlen")
-            if getattr(self, name) <= 0
+            if not 0 < getattr(self, name) < math.inf
         ]
         if self.prefix_attention_schedule not in RTC_SCHEDULES:
             found.append(
@@ -230,9 +228,10 @@ class SmolVLAConfig(PolicyConfig):
         return True
 
     @property
-    def filler_inputs(self) -> frozenset[str]:
+    def filler_inputs(self) -> dict[str, PolicyFeature]:
         """The entries that LeRobot adds for `empty_cameras` (spec/smolvla.md 2)."""
-        return frozenset(f"{IMAGES_PREFIX}empty_camera_{i}" for i in range(self.empty_cameras))
+        names = [f"{IMAGES_PREFIX}empty_camera_{i}" for i in range(self.empty_cameras)]
+        return {name: PolicyFeature(FeatureType.VISUAL, _FILLER_SHAPE) for name in names}
 
     @property
     def noise_shape(self) -> tuple[int, int]:

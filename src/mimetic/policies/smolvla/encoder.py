@@ -30,12 +30,15 @@ def frame_encoder(network: SmolVLANetwork, config: SmolVLAConfig) -> FrameEncode
         return "`--policy.freeze_vision_encoder=false` trains the vision encoder, so features change with every step"
     if not config.train_expert_only:
         return "`--policy.train_expert_only=false` trains the connector behind the vision encoder"
+    if config.int8:
+        return "with `--policy.int8=true` evaluation computes other features than training"
     size = config.resize_imgs_with_padding
     assert size is not None
     frozen = {"vision": network.vlm.vision_model, "connector": network.vlm.connector}
     if any(parameter.requires_grad for module in frozen.values() for parameter in module.parameters()):
         return "an adapter (`--peft.*`) trains the vision encoder or its connector, so features change with every step"
-    digest = hashlib.sha256(f"{_VERSION} {size} int8={config.int8}".encode())
+    # The kernels count, because weights of the same dtype give other bits with others (`precision=released`).
+    digest = hashlib.sha256(f"{_VERSION} {size} kernel={network.kernel}".encode())
     for part, module in frozen.items():
         for name, tensor in module.state_dict().items():
             digest.update(f"{part}.{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

@@ -24,11 +24,11 @@ def draw_noise(shape: tuple[int, ...], device: torch.device) -> Tensor:
 
 def draw_time(size: int, device: torch.device) -> Tensor:
     """(size,) times in [0.001, 1]: Beta(1.5, 1) scaled, always from the CPU's generator, as in the reference."""
-    beta = torch.distributions.Beta(torch.tensor(_ALPHA), torch.tensor(_BETA)).sample((size,))
-    time = beta * _SCALE + _SHIFT
+    alpha, beta = (torch.tensor(value, dtype=torch.float32, device="cpu") for value in (_ALPHA, _BETA))
+    time = torch.distributions.Beta(alpha, beta).sample((size,)) * _SCALE + _SHIFT
     if device.type == "cuda":
-        time = time.pin_memory()
-    return time.to(device, torch.float32, non_blocking=True)
+        return time.pin_memory().to(device, non_blocking=True)
+    return time.to(device)
 
 
 @dataclass(frozen=True)

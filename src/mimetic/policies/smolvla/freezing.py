@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import nn
 
+from mimetic import log
 from mimetic.errors import ConfigError
 from mimetic.policies.bricks.bfloat16 import has_native_bfloat16
 from mimetic.policies.bricks.int8_linear import int8_works
@@ -30,6 +31,13 @@ def freeze(network: SmolVLANetwork, config: SmolVLAConfig) -> None:
     network.requires_grad_(True)
     vlm = network.vlm_with_expert.vlm
     text = vlm.model.text_model
+    if config.train_expert_only and not config.freeze_vision_encoder:
+        log.once(
+            logger,
+            logging.WARNING,
+            "--policy.freeze_vision_encoder=false has no effect: --policy.train_expert_only=true keeps the whole "
+            "vision-language model as it is",
+        )
     if config.freeze_vision_encoder:
         vlm.model.vision_model.requires_grad_(False)
     if config.train_expert_only:
@@ -92,9 +100,11 @@ def _set_released(network: SmolVLANetwork, config: SmolVLAConfig) -> None:
     sizes = network.sizes
     both = network.vlm_with_expert
     network.float()
+    # LeRobot loads the weights of the vision-language model in bfloat16, and the expert takes over that dtype.
+    text_dtype = torch.bfloat16 if config.load_vlm_weights else sizes.text_dtype
     both.vlm.to(torch.bfloat16 if config.load_vlm_weights else sizes.vision_dtype)
-    both.vlm.model.text_model.to(torch.bfloat16 if config.load_vlm_weights else sizes.text_dtype)
-    both.lm_expert.to(sizes.text_dtype)
+    both.vlm.model.text_model.to(text_dtype)
+    both.lm_expert.to(text_dtype)
     for layer, is_cross in zip(both.lm_expert.layers, network.cross, strict=True):
         assert isinstance(layer, DecoderLayer)
         if is_cross:

@@ -105,7 +105,7 @@ def make_guidance(
         device: of the policy.
 
     Raises:
-        ShapeError: the previous chunk is longer or wider than a chunk.
+        ShapeError: the previous chunk is longer or wider than a chunk, or of another batch.
         ConfigError: no delay is given.
     """
     if previous is None:
@@ -116,12 +116,14 @@ def make_guidance(
         )
     batch, length, width = shape
     previous = previous[None] if previous.ndim == 2 else previous
-    if previous.ndim != 3 or previous.shape[1] > length or previous.shape[2] > width:
+    fits = previous.ndim == 3 and previous.shape[0] in (1, batch)
+    if not fits or previous.shape[1] > length or previous.shape[2] > width:
         raise ShapeError(
-            f"the previous chunk has shape {tuple(previous.shape)}, and a chunk is {length} actions of at most {width}",
+            f"the previous chunk has shape {tuple(previous.shape)}, and a chunk is {length} actions of at "
+            f"most {width}, for {batch} samples",
             "give the actions that are left over of the last chunk, normalised",
         )
     end = min(config.execution_horizon if horizon is None else horizon, previous.shape[1])
-    padded = F.pad(previous, (0, width - previous.shape[2], 0, length - previous.shape[1])).to(device)
+    padded = F.pad(previous, (0, width - previous.shape[2], 0, length - previous.shape[1])).to(device, torch.float32)
     weights = prefix_weights(config.prefix_attention_schedule, delay, end, length).to(device)
     return Guidance(padded.expand(batch, -1, -1), weights, config.max_guidance_weight)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mimetic.policies.bricks.master_weights import MasterLinear, gated_down
+from mimetic.policies.bricks.recompute import recomputed
 
 ROPE_BASE = 10_000.0
 """Base of the rotary embedding, whatever the backbone's own config says (spec/smolvla.md 5.3)."""
@@ -39,9 +40,13 @@ class RMSNorm(nn.Module):
             dtype = torch.promote_types(x.dtype, self.weight.dtype)
             result: Tensor = F.rms_norm(x.to(dtype), self.weight.shape, self.weight.to(dtype), self.eps)
             return result
-        wide = x.float()
-        normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
-        return normed.to(x.dtype) * self.weight
+        return recomputed(_rms_norm_in_steps, x, self.weight, self.eps)
+
+
+def _rms_norm_in_steps(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    wide = x.float()
+    normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return normed.to(x.dtype) * weight
 
 
 class Rope:

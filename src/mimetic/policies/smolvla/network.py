@@ -122,12 +122,6 @@ class VLMWithExpert(nn.Module):
         self.lm_expert = Expert(sizes, width, cross)
 
 
-def used_layers(config: SmolVLAConfig, sizes: Backbone) -> int:
-    """How many of the backbone's text layers a policy keeps: the first ones."""
-    kept = config.num_vlm_layers
-    return min(kept, sizes.text_layers) if kept > 0 else sizes.text_layers
-
-
 def gated_width(width: int) -> int:
     """Width of the expert's gated MLP (spec/smolvla.md 5.2)."""
     return 256 * -(-int(4 * int(2 * width / 3)) // 256)
@@ -162,7 +156,7 @@ class SmolVLANetwork(nn.Module):
 
     def __init__(self, config: SmolVLAConfig, sizes: Backbone) -> None:
         super().__init__()
-        n_layers = used_layers(config, sizes)
+        n_layers = sizes.kept_layers(config.num_vlm_layers)
         n_expert = config.num_expert_layers if config.num_expert_layers > 0 else n_layers
         width = int(sizes.text_hidden * config.expert_width_multiplier)
         every, has_cross = config.self_attn_every_n_layers, "cross" in config.attention_mode
@@ -224,6 +218,8 @@ class SmolVLANetwork(nn.Module):
         start, end = self._image_marks(tokens.device)
         for camera, mask in zip(features, masks, strict=True):
             here = yes if mask is None else mask[:, None]
+            if mask is not None:  # nobody reads a hidden camera, but 0 * NaN would spread
+                camera = camera.masked_fill(~mask[:, None, None], 0.0)
             parts = [camera * camera.new_full((), scale)]  # the factor is rounded to the features' dtype
             shown = [here.expand(-1, camera.shape[1])]
             if start is not None and end is not None:
@@ -269,7 +265,8 @@ class SmolVLANetwork(nn.Module):
         rope = Rope(mask.sum(dim=1, keepdim=True), self.sizes.text_head_dim)
         if shown is not None:
             shown = torch.cat([shown, shown.new_ones(shown.shape[0], 1)], dim=1)
-        return self._run_stream(layers, state, rope, shown, keys, values)
+        # In one sequence with pictures and words, the state would have their dtype (spec/smolvla.md 4.2).
+        return self._run_stream(layers, state.to(embeds.dtype), rope, shown, keys, values)
 
     def _run_stream(
         self,

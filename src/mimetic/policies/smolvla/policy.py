@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from mimetic import log
 from mimetic.accelerators.devices import choose_device
 from mimetic.errors import ConfigError, ShapeError
-from mimetic.names import ACTION, LANGUAGE_LONGEST, LANGUAGE_MASK, LANGUAGE_TOKENS, PAD_SUFFIX, STATE
+from mimetic.names import ACTION, PAD_SUFFIX, STATE
 from mimetic.policies.base import Batch, FrameEncoder, Policy, take_input
 from mimetic.policies.bricks.master_weights import MasterLinear
 from mimetic.policies.smolvla import aloha, flow
@@ -30,9 +30,13 @@ from mimetic.policies.smolvla.freezing import choose_precision, freeze, set_dtyp
 from mimetic.policies.smolvla.guidance import make_guidance
 from mimetic.policies.smolvla.images import CameraInput, prepare_frames, select_cameras
 from mimetic.policies.smolvla.initialise import initialise
-from mimetic.policies.smolvla.network import Prefix, SmolVLANetwork, used_layers
+from mimetic.policies.smolvla.language import take_language
+from mimetic.policies.smolvla.network import Prefix, SmolVLANetwork
 
 logger = logging.getLogger(__name__)
+
+_FRAMES_AT_ONCE_CPU = 2
+_FRAMES_AT_ONCE = 32
 
 
 class SmolVLAPolicy(Policy):
@@ -55,9 +59,6 @@ class SmolVLAPolicy(Policy):
         _require_usable(config)
         sizes = find_backbone(config)
         self._companions = companion_files(config)  # now: the folder that they come from may go during training
-        problems = config.layer_problems(used_layers(config, sizes))
-        if problems:
-            raise ConfigError("; ".join(problems))
         with torch.device("meta"):
             self.model = SmolVLANetwork(config, sizes)  # checkpoint name
         freeze(self.model, config)
@@ -113,6 +114,11 @@ class SmolVLAPolicy(Policy):
         valid = None if valid is None else valid.repeat_interleave(draws, dim=0)
         noise = flow.draw_noise(tuple(actions.shape), actions.device) if noise is None else noise
         time = flow.draw_time(rows, actions.device) if time is None else time
+        if noise.shape != actions.shape or time.shape != (rows,):
+            raise ShapeError(
+                f"noise has shape {tuple(noise.shape)} and time {tuple(time.shape)}; {rows} chunks (samples times "
+                f"`--policy.noise_draws={draws}`) need {tuple(actions.shape)} and ({rows},)"
+            )
         target = flow.flow_target(actions, noise, time)
         velocity = self._velocity(self.prefix(batch), target.x_t, self.model.embed_time(time))
         return (target.u_t - velocity).square(), valid
@@ -120,8 +126,14 @@ class SmolVLAPolicy(Policy):
     def prefix(self, batch: Batch) -> Prefix:
         """What the expert reads of the observations of a batch."""
         cameras = select_cameras(batch, list(self.config.image_features))
-        tokens, mask = self._take_language(batch)
         state = self._take_state(batch)
+        tokens, mask = take_language(
+            batch,
+            rows=state.shape[0],
+            vocab_size=self.model.sizes.vocab_size,
+            keep_padding=self.precision == "released",  # bit for bit as the reference
+        )
+        _check_rows(cameras, state.shape[0])
         # Asked of the weights, not of the config: an adapter may train parts that the config freezes.
         is_trained = any(parameter.requires_grad for parameter in self.model.vlm.parameters())
         with torch.set_grad_enabled(torch.is_grad_enabled() and is_trained):
@@ -158,10 +170,8 @@ class SmolVLAPolicy(Policy):
             for module in self.modules():
                 if isinstance(module, MasterLinear):
                     module.prepare_compiled()
-        prefix = self.prefix(batch)
-        config, batch_size = self.config, prefix.length.shape[0]
-        shape = (batch_size, config.chunk_size, config.max_action_dim)
-        device = prefix.length.device
+        config, state = self.config, self._take_state(batch)
+        shape, device = (state.shape[0], config.chunk_size, config.max_action_dim), state.device
         if noise is None:
             noise = flow.draw_noise(shape, device)
         elif tuple(noise.shape) != shape:
@@ -178,9 +188,10 @@ class SmolVLAPolicy(Policy):
             )
         times = torch.tensor(flow.euler_times(config.num_steps), dtype=torch.float32).to(device)
         embedded = self.model.embed_time(times)
+        prefix = self.prefix(batch)  # the last thing before the steps: copies to the device wait for what runs there
 
         def velocity(x: Tensor, step: int) -> Tensor:
-            return self._velocity(prefix, x, embedded[step : step + 1].expand(batch_size, -1))
+            return self._velocity(prefix, x, embedded[step : step + 1].expand(shape[0], -1))
 
         actions = flow.integrate(noise, config.num_steps, velocity, guidance)[..., : self._action_dim]
         return aloha.encode_actions(actions) if config.adapt_to_pi_aloha else actions
@@ -234,34 +245,21 @@ class SmolVLAPolicy(Policy):
         encoded: dict[str, Tensor] = {}
         if raw:
             pixels = torch.cat([prepare_frames(camera.frames, size) for camera in raw if camera.frames is not None])
-            for camera, features in zip(raw, self.model.encode_frames(pixels).chunk(len(raw)), strict=True):
-                encoded[camera.key] = features
+            # A few at a time, because what lies between the layers of the tower is 30 MB a frame.
+            at_once = _FRAMES_AT_ONCE_CPU if pixels.device.type == "cpu" else _FRAMES_AT_ONCE
+            if self.precision == "released":  # camera by camera as the reference: other shapes may round otherwise
+                at_once = pixels.shape[0] // len(raw)
+            features = torch.cat([self.model.encode_frames(part) for part in torch.split(pixels, at_once)])
+            for camera, of_camera in zip(raw, features.chunk(len(raw)), strict=True):
+                encoded[camera.key] = of_camera
         return [encoded[camera.key] if camera.features is None else camera.features for camera in cameras]
 
     def _empty_masks(self, batch: Batch, cameras: list[CameraInput], state: Tensor) -> list[Tensor | None]:
         """Masks of the absent cameras that count as empty ones (spec/smolvla.md 3.3)."""
-        # LeRobot adds inputs of these names to the config when it builds the model; each one counts as absent.
-        added = {f"observation.images.empty_camera_{i}" for i in range(self.config.empty_cameras)}
-        absent = len(added | set(self.config.image_features)) - len(cameras)
+        # Inputs of these names are in the config of every policy that `make_policy` built; each one counts as absent.
+        absent = len(self.config.filler_inputs.keys() | self.config.image_features.keys()) - len(cameras)
         empty = state.new_zeros(state.shape[0], dtype=torch.bool)
         return [empty] * min(absent, self.config.empty_cameras)
-
-    def _take_language(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        tokens, mask = batch.get(LANGUAGE_TOKENS), batch.get(LANGUAGE_MASK)
-        if not isinstance(tokens, Tensor) or not isinstance(mask, Tensor):
-            raise ShapeError(
-                f"the batch has no `{LANGUAGE_TOKENS}` and `{LANGUAGE_MASK}`, which SmolVLA reads the task from",
-                "run the policy's preprocessor on a batch with a `task`",
-            )
-        mask = mask.bool()
-        if self.precision == "released":  # bit for bit as the reference, which keeps the padding
-            return tokens, mask
-        longest = batch.get(LANGUAGE_LONGEST)
-        if not isinstance(longest, int):
-            if mask.device.type != "cpu":
-                return tokens, mask
-            longest = int(mask.any(dim=0).nonzero().max()) + 1 if bool(mask.any()) else 0
-        return tokens[:, :longest], mask[:, :longest]
 
     def _take_state(self, batch: Batch) -> Tensor:
         feature = self.config.robot_state_feature
@@ -274,7 +272,7 @@ class SmolVLAPolicy(Policy):
 
     def _take_actions(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """Actions (B, T, D), padded with zeros in width, and which are valid (B, T, 1)."""
-        actions = take_input(batch, ACTION, (self.config.chunk_size, self._action_dim))
+        actions = take_input(batch, ACTION, (self.config.chunk_size, self._action_dim)).float()
         padding = batch.get(ACTION + PAD_SUFFIX)
         if padding is not None and (not isinstance(padding, Tensor) or padding.shape != actions.shape[:2]):
             raise ShapeError(
@@ -304,7 +302,14 @@ def _require_usable(config: SmolVLAConfig) -> None:
         problems.append("SmolVLA needs the output `action` with its shape; it is taken from the dataset")
     if config.robot_state_feature is None:
         problems.append("SmolVLA needs the input `observation.state`")
-    if not config.image_features:
+    if not config.image_features.keys() - config.filler_inputs.keys():
         problems.append("SmolVLA needs at least one camera among its inputs")
     if problems:
         raise ConfigError("; ".join(dict.fromkeys(problems)))
+
+
+def _check_rows(cameras: list[CameraInput], rows: int) -> None:
+    for camera in cameras:
+        given = camera.frames if camera.frames is not None else camera.features
+        if given is not None and given.shape[0] != rows:
+            raise ShapeError(f"`{camera.key}` has {given.shape[0]} frames, and the batch has {rows} samples")

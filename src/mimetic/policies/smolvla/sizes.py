@@ -65,6 +65,10 @@ class Backbone:
         """Visual tokens of one camera frame."""
         return (self.image_size // self.patch_size // self.scale_factor) ** 2
 
+    def kept_layers(self, wanted: int) -> int:
+        """How many text layers a policy keeps, the first ones, for `--policy.num_vlm_layers`."""
+        return min(wanted, self.text_layers) if wanted > 0 else self.text_layers
+
 
 KNOWN: Mapping[str, Backbone] = {
     DEFAULT_VLM: Backbone(

@@ -193,7 +193,7 @@ class ModalityProjection(nn.Module):
 
     def __init__(self, width_in: int, width_out: int) -> None:
         super().__init__()
-        self.proj = nn.Linear(width_in, width_out, bias=False)
+        self.proj = MasterLinear(width_in, width_out)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., width_in) -> (..., width_out)."""

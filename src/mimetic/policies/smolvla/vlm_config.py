@@ -5,6 +5,7 @@ What a file leaves out has the value that transformers gives to a SmolVLM or a L
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from mimetic.policies.smolvla.sizes import Backbone
 
 FAKE_IMAGE_TOKEN, GLOBAL_IMAGE_TOKEN = "<fake_token_around_image>", "<global-img>"
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_MOST_LAYERS = 256
 _FIXED = {
     "text_config": {"model_type": "llama", "hidden_act": "silu", "mlp_bias": False},
     "vision_config": {"model_type": "smolvlm_vision", "hidden_act": "gelu_pytorch_tanh", "num_channels": 3},
@@ -34,7 +36,8 @@ class _Reader:
         found = self.data.get(name) if name else self.data
         if found is None or isinstance(found, Mapping):
             return found or {}
-        self.problems.append(f"`{name}` is no object")
+        if (problem := f"`{name}` is no object") not in self.problems:
+            self.problems.append(problem)
         return {}
 
     def size(self, part: str, key: str, default: int) -> int:
@@ -49,7 +52,7 @@ class _Reader:
     def number(self, part: str, key: str, default: float) -> float:
         """A number above 0."""
         value = self.part(part).get(key, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
             self.problems.append(f"`{_dotted(part, key)}` is {value!r:.40} and must be a number above 0")
             return default
         return float(value)
@@ -130,7 +133,11 @@ def parse_vlm_config(
 
 
 def _size_problems(sizes: Backbone) -> list[str]:
-    problems = []
+    problems = [
+        f"`{part}.num_hidden_layers` {found} is more than any model has ({_MOST_LAYERS})"
+        for part, found in (("text_config", sizes.text_layers), ("vision_config", sizes.vision_layers))
+        if found > _MOST_LAYERS
+    ]
     if sizes.text_heads % sizes.text_kv_heads:
         problems.append(
             f"`text_config.num_attention_heads` {sizes.text_heads} is no multiple of "

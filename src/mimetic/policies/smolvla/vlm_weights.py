@@ -38,19 +38,22 @@ def copy_vlm_weights(vlm: nn.Module, folder: Path) -> None:
         CheckpointError: a file is damaged.
         KeyMismatch: the weights belong to another model.
     """
-    files = [open_weights(path).renamed(_module_name) for path in _weight_files(folder)]
+    files = [open_weights(path).renamed(_module_name) for path in weight_files(folder)]
     place = {name: file for file in files for name in file.tensors}
     state = vlm.state_dict()
     source = {name: name for name in state}
     if _HEAD in state and _HEAD not in place and _is_tied(folder):
         source[_HEAD] = _EMBEDDING
     _require_same(folder, {name: tuple(t.shape) for name, t in state.items()}, source, place)
+    for file in files:
+        file.require_floats(stored for stored in source.values() if place[stored] is file)
     with torch.no_grad():
         for file in files:
             with file.reading() as read:
                 for name, stored in source.items():
                     if place[stored] is file:
                         state[name].copy_(read(stored))
+                        file.require_finite(stored, state[name])
     logger.info("Loaded the vision-language model from %s: %d tensors", folder, len(state))
 
 
@@ -61,7 +64,13 @@ def _module_name(name: str) -> str | None:
     return f"model.{name}" if name.startswith(_PARTS) else name
 
 
-def _weight_files(folder: Path) -> list[Path]:
+def weight_files(folder: Path) -> list[Path]:
+    """The files with a model's weights: one, or those that its index names, all in the same folder.
+
+    Raises:
+        CheckpointNotFound: a file is not there.
+        CheckpointError: the index is damaged, or names files elsewhere.
+    """
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     path = folder / INDEX

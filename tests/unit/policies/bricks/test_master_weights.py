@@ -124,3 +124,69 @@ def test_int8_is_for_evaluation_only():
     rounded = master.eval()(x)
     assert not torch.equal(rounded, plain)
     assert (rounded.float() - plain.float()).norm() < 0.03 * plain.float().norm()
+
+
+def halve(master):
+    master.weight.data.mul_(0.5)
+
+
+def swap_twice(master):
+    """The second one may get the memory of the first weights back."""
+    master.weight.data = master.weight.data * 4
+    master.weight.data = master.weight.data / 8
+
+
+def load_other(master):
+    master.load_state_dict({"weight": master.weight.detach() * 0.5}, assign=True)
+
+
+@pytest.mark.parametrize("change", [halve, swap_twice, load_other])
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+@torch.no_grad()
+def test_eval_notices_changes_that_torch_does_not_count(change, dtype):
+    """Writes to `weight.data` leave `_version` as it is, as moving averages of weights are often written."""
+    master, x = layer(dtype).eval(), torch.randn(4, 48)
+    before = master(x)
+    change(master)
+    master.eval()
+    torch.testing.assert_close(master(x), before * 0.5, rtol=2**-7, atol=1e-6)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_an_update_between_two_evaluations_is_seen(fused):
+    """torch's fused optimisers do not count as a new version either; a copy from before would hide all training."""
+    master, x = layer(), torch.randn(4, 48)
+    optimizer = torch.optim.AdamW(master.parameters(), lr=0.1, fused=fused)
+    with torch.inference_mode():
+        before = master.eval()(x)
+    master.train()
+    for with_mode in (True, False):  # also where nobody calls `eval()` again
+        master(x).float().square().sum().backward()
+        assert master._ready is None
+        optimizer.step()
+        with torch.inference_mode():
+            after = (master.eval() if with_mode else master)(x)
+        assert torch.equal(after, copy.deepcopy(master)(x))
+        assert (after.float() - before.float()).abs().max() > 0.1
+        before = after
+
+
+def test_training_frees_the_copy_before_its_first_step():
+    master = layer().eval()
+    with torch.no_grad():
+        master(torch.randn(2, 48))
+        kept = master._ready
+        assert master.eval()._ready is kept  # nothing changed: not made again
+    assert master.train()._ready is None
+
+
+def test_weights_made_in_inference_mode():
+    with torch.inference_mode():
+        master, x = layer().eval(), torch.randn(4, 48)
+        before = master(x)
+        master.weight.mul_(2)
+        torch.testing.assert_close(master.eval()(x), 2 * before, rtol=2**-7, atol=1e-6)
+
+
+def test_devices_that_autocast_does_not_know():
+    assert layer().to("meta")(torch.empty(2, 48, device="meta")).shape == (2, 32)

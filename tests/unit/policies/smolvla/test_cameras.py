@@ -183,3 +183,12 @@ class _Slots(ACTConfig):
 
 def test_any_policy_can_have_slots():
     assert pairs(fit(_Slots(input_features=inputs("camera1")), inputs("top"))) == {"top": "camera1"}
+
+
+@pytest.mark.parametrize(("joints", "told"), [(5, True), (6, False)])
+def test_another_number_of_joints_to_move_is_told(joints, told):
+    config = base("camera1", output_features={"action": PolicyFeature(FeatureType.ACTION, (6,))})
+    found = fit(config, inputs("camera1") | {"action": PolicyFeature(FeatureType.ACTION, (joints,))})
+    line = "`action` is [5] in the dataset and was [6] in the base policy; the trained policy predicts [5]"
+    assert (line in found.decisions) == told
+    assert len(found.decisions) == told
