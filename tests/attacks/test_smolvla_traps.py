@@ -367,3 +367,45 @@ def test_options_that_cannot_work_stop_before_training(tmp_path, capsys, flag, w
     err = capsys.readouterr().err
     assert wanted in err
     assert flag.removeprefix("--").partition("=")[0] in err
+
+
+# 8. Flags that would do nothing, or something else than meant
+
+
+def test_a_changed_size_is_named_beside_what_does_not_fit(base, tmp_path, capsys):
+    data = dataset(tmp_path / "data", "top")
+    assert finetune(base, data, tmp_path / "run", "--policy.num_vlm_layers=3", "--policy.chunk_size=9") == 1
+    err = capsys.readouterr().err
+    assert "`--policy.num_vlm_layers=3` (the checkpoint: 4)" in err
+    assert "`--policy.chunk_size=9` (the checkpoint: 8)" in err
+    assert "optimizer" not in err
+    assert (
+        """'["model.vlm_with_expert.lm_expert.layers.3.*", "model.vlm_with_expert.vlm.model.text_model.layers.3.*"]'"""
+        in err
+    )
+
+
+def test_choosing_statistics_for_a_training_that_takes_its_own_is_refused(base, tmp_path, capsys):
+    data = dataset(tmp_path / "data", "top")
+    assert finetune(base, data, tmp_path / "run", "--stats_dataset=so100") == 2
+    assert "`--stats_dataset=so100` has no effect" in capsys.readouterr().err
+
+
+def test_why_features_of_a_partly_trained_policy_are_not_kept_is_told(base, tmp_path, capsys):
+    data = dataset(tmp_path / "data", "top")
+    assert finetune(base, data, tmp_path / "run", "--policy.train_expert_only=false", "--dry_run=true") == 0
+    assert "features of frames are not cached: --policy.train_expert_only=false trains" in capsys.readouterr().err
+
+
+def test_evaluation_without_a_camera_of_the_training_says_so(base, tmp_path, capsys):
+    run_folder = tmp_path / "run"
+    assert finetune(base, dataset(tmp_path / "both", "top", "wrist"), run_folder) == 0
+    data = dataset(tmp_path / "one", "top")
+    flags = [f"--policy.path={run_folder}", *data, f"--output_dir={tmp_path / 'eval'}", "--report=false"]
+    assert run("eval", *flags, "--max_frames=2") == 0
+    shown = capsys.readouterr()
+    note = "The policy was trained with `observation.images.camera2` too, which this dataset does not feed"
+    assert note in shown.err
+    assert note in shown.out
+    assert run("inspect", str(run_folder)) == 0
+    assert "observation.images.wrist -> observation.images.camera2" in capsys.readouterr().out

@@ -101,7 +101,8 @@ def test_a_run_on_kept_features_is_the_run_on_frames(root, tmp_path, dtype, prec
     encoded = FramePolicy.encoded
     assert encoded > 2 * 18 * 8 - 20
     train(replace(settings(root, tmp_path / "kept", *same), output_dir=tmp_path / "run"))
-    assert FramePolicy.encoded - encoded == 2 * FRAMES
+    asked = 2 * (precision != "no")  # one empty frame a camera, to see which dtype autocast gives
+    assert FramePolicy.encoded - encoded == 2 * FRAMES + asked
     assert measured(tmp_path / "run") == measured(tmp_path / "frames")
     ours, theirs = weights(tmp_path / "run", 18), weights(tmp_path / "frames", 18)
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)

@@ -1,11 +1,14 @@
 """The commands of LeRobot's SmolVLA guide, as they stand in docs/policies/smolvla.md, with small stand-ins.
 
 `lerobot/smolvla_base` is a folder of that name with a tiny policy made like the released one, the dataset lies in
-LeRobot's cache. Only what these machines lack is changed by flags behind the command: the GPU, and the 450 M sizes.
+LeRobot's cache. Only what these machines lack is changed by flags behind the command: the GPU, and the 450 M sizes; a
+stand-in answers for the package `wandb`.
 """
 
 import re
 import shlex
+import sys
+import types
 
 import pytest
 import torch
@@ -26,6 +29,33 @@ TINY = [
     "--policy.chunk_size=8",
     "--policy.n_action_steps=8",
 ]
+
+
+class Run:
+    """A run of wandb that remembers what it gets."""
+
+    id, dir, url = "r1", "wandb/run-r1/files", "https://wandb.example/r1"
+
+    def __init__(self, arguments):
+        self.arguments, self.logged = arguments, []
+
+    def log(self, values, step):
+        self.logged.append((step, values))
+
+    def finish(self, exit_code):
+        assert exit_code == 0
+
+
+@pytest.fixture(autouse=True)
+def wandb(monkeypatch):
+    """Stands for the package, with somebody logged in; its own tests are in tests/unit/train/test_wandb.py."""
+    package = types.ModuleType("wandb")
+    package.runs = []
+    package.login = lambda prompt: True
+    package.init = lambda **arguments: package.runs.append(Run(arguments)) or package.runs[-1]
+    monkeypatch.setitem(sys.modules, "wandb", package)
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    return package
 
 
 @pytest.fixture
@@ -97,6 +127,18 @@ def test_a_new_policy_runs_as_it_is_written(commands, workplace, capsys):
     assert "random weights" not in told  # those of the vision-language model are loaded
 
 
-def test_wandb_is_refused_with_what_there_is_instead(commands, workplace, capsys):
-    assert main([*commands[0], *HERE, "--wandb.enable=true"]) == 2
-    assert "metrics.jsonl" in capsys.readouterr().err
+def test_the_values_go_to_wandb(commands, workplace, wandb, capsys):
+    assert "--wandb.enable=true" in commands[0]
+    assert main([*commands[0], *HERE, "--dry_run=false", "--steps=2", "--log_freq=1"]) == 0
+    (run,) = wandb.runs
+    assert [step for step, values in run.logged if values["train/loss"] > 0] == [1, 2]
+    assert run.arguments["tags"] == ["policy:smolvla", "seed:1000", "dataset:me/mydataset"]
+    assert run.arguments["name"] == "my_smolvla_training"
+
+
+def test_without_wandb_the_command_says_what_to_do(commands, workplace, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert main([*commands[0], *HERE]) == 1
+    told = capsys.readouterr().err
+    assert 'pip install "mimetic[wandb]"' in told
+    assert "metrics.jsonl" in told

@@ -153,6 +153,7 @@ REFUSED = [
     "--accelerator.gradient_accumulation.steps=2",
     "--dataset.use_imagenet_stats=false",
     "--stats_dataset=other",
+    '--rename_map={"observation.state": "observation.other"}',
 ]
 
 

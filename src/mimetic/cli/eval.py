@@ -63,14 +63,10 @@ def main(argv: list[str], *, debug: bool) -> int:
 
 
 def load_policy(place: str, revision: str | None = None) -> Mapping[str, Any]:
-    """Config of a checkpoint on this machine or on the hub."""
-    from mimetic.config import sources
+    """Settings of the policy behind `--policy.path`: a folder, a run, or a hub id."""
+    from mimetic.policies.own_settings import stored_settings
 
-    if sources.find_policy(place) is None:
-        from mimetic.hub.policies import find_policy
-
-        place = str(find_policy(place, revision=revision))
-    return sources.load_policy(place)
+    return stored_settings(place, revision)
 
 
 def with_output_dir(config: EvalConfig, now: datetime.datetime | None = None) -> EvalConfig:

@@ -19,6 +19,7 @@ from mimetic.fields import setting
 
 SUMMARY = "Show versions, devices and decoders of this machine, ready to paste into an issue"
 MISSING = "N/A"
+_PACKAGES = ("av", "pyarrow", "safetensors", "tokenizers", "torchvision")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +76,7 @@ def gather(*, with_devices: bool) -> dict[str, Any]:
     facts["Using GPU in script?"] = "<fill in>"
     facts["mimetic scripts"] = scripts()
     facts |= _machine()
-    facts["Packages"] = {name: version(name) or MISSING for name in ("av", "pyarrow", "safetensors", "torchvision")}
+    facts["Packages"] = {name: version(name) or MISSING for name in _PACKAGES}
     facts["Video decoders"] = _decoders()
     facts["Kept features"] = kept_features()
     facts["Extras"] = extras()
@@ -132,8 +133,9 @@ def kept_features() -> str:
         place = f"~/{folder.relative_to(Path.home()).as_posix()}"
     except (ValueError, RuntimeError):
         pass
-    size = sum(entry.n_bytes for entry in found) / 1e9
-    return f"{len(found)} arrays, {size:.1f} GB in {place}" if found else f"none in {place}"
+    size = sum(entry.n_bytes for entry in found)
+    text = f"{size / 1e9:.1f} GB" if size >= 5e7 else f"{size / 1e6:.1f} MB"
+    return f"{len(found)} arrays, {text} in {place}" if found else f"none in {place}"
 
 
 def _devices() -> list[dict[str, Any]] | str:

@@ -106,6 +106,9 @@ def _facts(found: Inspection) -> list[tuple[str, object]]:
     if found.adapter:
         rows.append(("adapter", found.adapter))
     rows.append(("cameras, in order", ", ".join(found.cameras) or "none"))
+    if found.rename_map:
+        renamed = [f"{there} -> {here}" for there, here in found.rename_map.items()]
+        rows.append(("renames", ", ".join(renamed)))
     if found.parameters is not None:
         rows.append(("parameters", f"{found.parameters:,}"))
         rows.append(("buffer values", f"{found.buffers:,}"))

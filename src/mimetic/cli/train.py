@@ -14,7 +14,7 @@ from mimetic.config.parse import parse
 from mimetic.config.problems import Problems
 from mimetic.config.tokens import read_tokens
 from mimetic.errors import ConfigError
-from mimetic.hub.policies import find_policy
+from mimetic.policies.own_settings import stored_settings
 from mimetic.train.config import TrainConfig
 from mimetic.train.preset import with_preset
 
@@ -62,10 +62,8 @@ def main(argv: list[str], *, debug: bool) -> int:
 
 
 def load_policy(place: str, revision: str | None = None) -> Mapping[str, Any]:
-    """Content of the `config.json` behind `--policy.path`: a folder, a run, or a hub id."""
-    if sources.find_policy(place) is not None:
-        return sources.load_policy(place)
-    return sources.read_file(find_policy(place, revision=revision) / "config.json")
+    """Settings of the policy behind `--policy.path`: a folder, a run, or a hub id."""
+    return stored_settings(place, revision)
 
 
 def _require_run(argv: list[str]) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 HEADER = "header.json"
 FEATURES = "features.bin"
 MARKS = "marks.bin"
+_LARGEST_HEADER = 1_000_000
 VARIABLE = "MIMETIC_CACHE"
 """Environment variable that names the folder of all of mimetic's caches."""
 
@@ -61,15 +62,18 @@ def list_caches(folder: Path) -> list[CacheEntry]:
     """The arrays of features in a folder, by name; none when there is no such folder."""
     found = []
     for header in sorted(folder.glob(f"*/{HEADER}")):
-        n_bytes = sum(_space(path) for path in header.parent.iterdir())
-        found.append(CacheEntry(header.parent, _read(header), n_bytes))
+        n_bytes = sum(_space(header.parent / name) for name in (HEADER, FEATURES, MARKS))
+        found.append(CacheEntry(header.parent, read_header(header), n_bytes))
     return found
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def read_header(path: Path) -> Mapping[str, Any]:
+    """What an array says about itself; empty when that cannot be read."""
     try:
+        if not path.is_file() or path.stat().st_size > _LARGEST_HEADER:
+            return {}
         header = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return header if isinstance(header, dict) else {}
 

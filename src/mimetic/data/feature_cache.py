@@ -13,6 +13,7 @@ import hashlib
 import json
 import re
 import shutil
+import stat
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from mimetic.data.cache_folder import FEATURES, HEADER, MARKS
+from mimetic.data.cache_folder import FEATURES, HEADER, MARKS, read_header
 from mimetic.errors import CacheError
 
 FORMAT = 1
@@ -105,26 +106,31 @@ class FeatureFile:
         """Why what lies there cannot be used; empty when it can, or when nothing is there."""
         if not self.path.exists():
             return ""
-        try:
-            header = json.loads((self.path / HEADER).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            return f"{HEADER} cannot be read ({type(error).__name__})"
-        if not isinstance(header, dict):
-            return f"{HEADER} holds no object"
+        header = read_header(self.path / HEADER)
+        if not header:
+            return f"{HEADER} cannot be read"
         for name, value in self.content.identity().items():
             if header.get(name) != value:
                 return f"`{name}` in {HEADER} is {str(header.get(name))[:40]!r} instead of {str(value)[:40]!r}"
         for name, size in self._sizes().items():
-            found = (self.path / name).stat().st_size if (self.path / name).is_file() else None
-            if found != size:
-                return f"{name} has {found} bytes instead of {size}" if found is not None else f"{name} is missing"
+            try:
+                status = (self.path / name).stat()
+            except OSError as error:
+                return f"{name} cannot be read: {error.strerror}"
+            if not stat.S_ISREG(status.st_mode) or status.st_size != size:
+                return f"{name} has {status.st_size} bytes instead of {size}"
         return ""
 
     def marks(self) -> Marks:
         """(frames,) checksum of each row; 0 for rows that are not there, also when nothing usable is."""
+        none = np.zeros(self.content.frames, dtype=np.uint32)
         if not self.path.exists() or self.problem():
-            return np.zeros(self.content.frames, dtype=np.uint32)
-        return np.fromfile(self.path / MARKS, dtype="<u4").astype(np.uint32)
+            return none
+        try:
+            found = np.fromfile(self.path / MARKS, dtype="<u4").astype(np.uint32)
+        except OSError:  # it has gone meanwhile
+            return none
+        return found if len(found) == len(none) else none
 
     def _sizes(self) -> dict[str, int]:
         return {FEATURES: self.content.frames * self.content.row_bytes, MARKS: self.content.frames * 4}

@@ -48,6 +48,8 @@ class FeatureReader:
             CacheError: a row is not built, or is damaged.
         """
         out = np.empty((len(frames), self.content.row_bytes), dtype=np.uint8)
+        for array in self._arrays:
+            array.require_whole()
         for place, frame in enumerate(frames.tolist()):
             array = self._arrays[self._pick(generators[place]) if len(self._arrays) > 1 else 0]
             array.read_into(frame, out[place])
@@ -67,9 +69,24 @@ class _Mapped:
             raise CacheError(f"features in `{file.path}` cannot be read: {problem}", "start again to build them")
         self._marks = file.marks()
         self._is_checked = np.zeros(len(self._marks), dtype=np.bool_)
-        with (file.path / FEATURES).open("rb") as opened:
-            self._map = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+        try:
+            with (file.path / FEATURES).open("rb") as opened:
+                self._map = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:  # it has gone, or was emptied, since it was looked at
+            raise CacheError(f"features in `{file.path}` cannot be read: {error}", "start again") from error
         self._bytes = np.frombuffer(self._map, dtype=np.uint8)
+
+    def require_whole(self) -> None:
+        """Look whether the file was cut off since: touching mapped bytes that have gone would end the process.
+
+        Raises:
+            CacheError: it was.
+        """
+        if self._map.size() < len(self._bytes):
+            raise CacheError(
+                f"`{self._file.path / FEATURES}` was shortened while it was read",
+                "start again to build what is missing; nothing else may write there",
+            )
 
     def read_into(self, frame: int, out: npt.NDArray[np.uint8]) -> None:
         """Copy one row."""
@@ -80,23 +97,37 @@ class _Mapped:
                 raise CacheError(
                     f"the features of frame {frame} are not in `{self._file.path}`", "start again to build them"
                 )
-            if checksum(out.data) != self._marks[frame]:
+            if checksum(out.data) not in (self._marks[frame], self._mark_now(frame)):
                 raise self._damaged(frame)
             self._is_checked[frame] = True
         self._forget(start, start + len(out))
 
+    def _mark_now(self, frame: int) -> int:
+        """The row's mark on disk: another run may have found it damaged and built it again."""
+        return int(self._file.marks()[frame])
+
     def _damaged(self, frame: int) -> CacheError:
-        """Unmark the row, so that the next start builds it again."""
+        """Unmark this row and all others that are damaged, so that the next start builds them again, in one go."""
+        size, marks = self._file.content.row_bytes, self._file.marks()
+        rows = [n for n in np.flatnonzero(marks).tolist() if self._sum(n * size, size) != marks[n]]
         try:
-            with (self._file.path / MARKS).open("r+b") as marks:
-                marks.seek(frame * 4)
-                marks.write(bytes(4))
+            with (self._file.path / MARKS).open("r+b") as opened:
+                for row in rows:
+                    opened.seek(row * 4)
+                    opened.write(bytes(4))
         except OSError as error:
             logger.warning("%s could not be changed: %s; delete the folder", self._file.path, error)
+        others = f", and those of {len(rows) - 1} others" if len(rows) > 1 else ""
         return CacheError(
-            f"the features of frame {frame} in `{self._file.path}` are damaged: their checksum is wrong",
-            "the next start builds this row again; if it happens often, check the disk",
+            f"the features of frame {frame} in `{self._file.path}` are damaged{others}: the checksum is wrong",
+            "the next start builds these rows again; if it happens often, check the disk",
         )
+
+    def _sum(self, start: int, size: int) -> int:
+        self.require_whole()
+        found = checksum(self._bytes[start : start + size].data)
+        self._forget(start, start + size)
+        return found
 
     def _forget(self, start: int, stop: int) -> None:
         # Pages stay in the system's cache; without this, the whole array would in time count as the process's memory.

@@ -33,7 +33,7 @@ from mimetic.evaluate.episodes import EpisodeChoice, choose_episodes
 from mimetic.evaluate.joints import HoldPose, choose_hold, joint_names
 from mimetic.evaluate.metrics import Floats
 from mimetic.evaluate.pictures import take_pictures
-from mimetic.evaluate.predict import action_size, input_names, predict_chunks
+from mimetic.evaluate.predict import absent_cameras, action_size, input_names, predict_chunks
 from mimetic.evaluate.recording import Recording, spans_from_bounds
 from mimetic.evaluate.result import OpenLoopResult, Picture
 from mimetic.evaluate.training import read_training
@@ -84,6 +84,7 @@ def evaluate_open_loop(
     logger.info("policy: %s, %s", folder, pretrained.report.summary())
     scene = _open(config, metadata, choice, pretrained)
     logger.info("%s", choice.note)
+    about_cameras = _camera_notes(pretrained, scene)
     started = time.monotonic()
     numbers, effects, notes = _compare(config, pretrained, scene, on_progress)
     seconds = time.monotonic() - started
@@ -94,7 +95,7 @@ def evaluate_open_loop(
             scene.joints,
             episodes=len(numbers.episodes),
             effects=effects,
-            notes=notes,
+            notes=(*about_cameras, *notes),
         ),
         joints=scene.joints,
         numbers=numbers,
@@ -140,6 +141,19 @@ class _Scene:
     training_std: Floats | None
     stride: int
     n_action_steps: int
+
+
+def _camera_notes(pretrained: Pretrained, scene: _Scene) -> tuple[str, ...]:
+    """What is to be said about cameras that the policy was trained with and the dataset does not have."""
+    absent = absent_cameras(pretrained, scene.inputs)
+    if not absent:
+        return ()
+    note = (
+        f"The policy was trained with {', '.join(f'`{name}`' for name in absent)} too, which this dataset does not "
+        "feed: it runs without, so the numbers may be worse than with all cameras (`--rename_map` names a camera)"
+    )
+    logger.warning("%s", note)
+    return (note,)
 
 
 def _choose(config: EvalConfig, metadata: Metadata, folder: Path) -> EpisodeChoice:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,6 +17,7 @@ from mimetic.catalog import closest
 from mimetic.data.dataset import Dataset
 from mimetic.errors import ConfigError, ShapeError
 from mimetic.evaluate.metrics import Floats, Ints
+from mimetic.features import FeatureType, PolicyFeature
 from mimetic.names import ACTION, INDEX, TASK, TASK_INDEX
 from mimetic.policies.checkpoint import Pretrained
 from mimetic.processing.steps.rename_observations import RenameObservations
@@ -47,14 +49,11 @@ def input_names(pretrained: Pretrained, dataset: Dataset) -> dict[str, str]:
                 del wanted[name]
     missing = [name for name in wanted if name not in renamed]
     if missing:
-        near = {
-            name: closest(name, [key for key in dataset.features if key.startswith("observation.")]) for name in missing
-        }
-        example = next(({found[0]: name} for name, found in near.items() if found), None)
+        example = _proposal(missing, wanted, renamed, dataset)
         raise ConfigError(
             f"the policy reads {_listed(missing)}, and the dataset has no such feature; it has "
             f"{_listed([key for key in dataset.features if key.startswith('observation.')]) or 'no observation'}",
-            f"rename them: `--rename_map='{str(example).replace(chr(39), chr(34))}'`"
+            f"rename them: `--rename_map='{json.dumps(example)}'`"
             if example
             else "evaluate on a dataset with the features that the policy was trained on",
         )
@@ -67,6 +66,35 @@ def input_names(pretrained: Pretrained, dataset: Dataset) -> dict[str, str]:
                 "evaluate on a dataset of the robot that the policy was trained for",
             )
     return {name: renamed[name] for name in wanted}
+
+
+def _proposal(
+    missing: Sequence[str], wanted: Mapping[str, PolicyFeature], renamed: Mapping[str, str], dataset: Dataset
+) -> dict[str, str]:
+    """A whole rename map for what is missing: cameras in order, other features by the nearest name."""
+    used = {key: name for name, key in renamed.items() if name in wanted}
+    free = [key for key in dataset.features if key.startswith("observation.") and key not in used]
+    proposed = {}
+    slots = [name for name in missing if wanted[name].type is FeatureType.VISUAL]
+    for name, key in zip(slots, [key for key in free if dataset.features[key].is_camera], strict=False):
+        proposed[key] = name
+    for name in (name for name in missing if name not in slots):
+        near = closest(name, [key for key in free if not dataset.features[key].is_camera and key not in proposed])
+        if near:
+            proposed[near[0]] = name
+    # A map that is given replaces the checkpoint's own.
+    return {key: name for key, name in used.items() if key != name} | proposed if proposed else {}
+
+
+def absent_cameras(pretrained: Pretrained, inputs: Mapping[str, str]) -> list[str]:
+    """Cameras that the policy was trained with and does not get.
+
+    Args:
+        pretrained: the policy.
+        inputs: what `input_names` found.
+    """
+    config = pretrained.config
+    return [name for name in config.image_features if name not in inputs and name not in config.filler_inputs]
 
 
 def action_size(pretrained: Pretrained, dataset: Dataset) -> int:

@@ -16,6 +16,7 @@ from mimetic.errors import ConfigError
 RepoType = Literal["dataset", "model"]
 
 _REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9_][\w.-]*)?")
+_LONGEST_ID = 200
 _TRUE = ("1", "ON", "YES", "TRUE")
 
 
@@ -24,6 +25,15 @@ def is_offline() -> bool:
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in _TRUE or (
         os.environ.get("TRANSFORMERS_OFFLINE", "").upper() in _TRUE
     )
+
+
+def local_folder(name: str) -> Path | None:
+    """The folder of that name on this machine, or None; any text may be asked for, as names come from files too."""
+    try:
+        folder = Path(name).expanduser()
+        return folder if folder.is_dir() else None
+    except (OSError, RuntimeError, ValueError):  # too long, no such user's home, a zero character
+        return None
 
 
 def hf_home() -> Path:
@@ -54,9 +64,10 @@ def check_repo_id(repo_id: str) -> str:
     Raises:
         ConfigError: empty, or not of the form `name` or `user/name`.
     """
-    if not _REPO_ID.fullmatch(repo_id) or ".." in repo_id:
+    if not _REPO_ID.fullmatch(repo_id) or ".." in repo_id or len(repo_id) > _LONGEST_ID:
         raise ConfigError(
-            f"`{repo_id}` is not a repository id", "ids look like `user/name`; for a folder use `--dataset.root`"
+            f"`{repo_id[:_LONGEST_ID]}` is not a repository id",
+            "ids look like `user/name`; for a folder use `--dataset.root`",
         )
     return repo_id
 

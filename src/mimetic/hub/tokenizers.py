@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mimetic.errors import CheckpointNotFound, OfflineError
 from mimetic.hub.download import download_snapshot
-from mimetic.hub.locate import cached_snapshot, hub_cache, is_offline
+from mimetic.hub.locate import cached_snapshot, hub_cache, is_offline, local_folder
 from mimetic.names import TOKENIZER_FILES
 
 
@@ -21,8 +21,8 @@ def find_tokenizer(name: str) -> Path:
         OfflineError: a hub id that is not on this machine, and the network is forbidden or not there.
         HubError: the hub refuses.
     """
-    folder = Path(name).expanduser()
-    if folder.is_dir():
+    folder = local_folder(name)
+    if folder is not None:
         if (folder / TOKENIZER_FILES[0]).is_file():
             return folder
         raise CheckpointNotFound(

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mimetic.errors import CheckpointError, CheckpointNotFound
-from mimetic.names import ADAPTER_BINARY, ADAPTER_CONFIG, ADAPTER_WEIGHTS, WEIGHTS
+from mimetic.names import ADAPTER_BINARY, ADAPTER_CONFIG, ADAPTER_WEIGHTS, NETWORK_PATHS, WEIGHTS
 from mimetic.processing.store import read_json
 
 DEFAULT_RANK = 16
 DEFAULT_ALPHA = 8
 """What peft takes when no alpha is given."""
+_MOST_NAMES, _LONGEST_NAME = 10_000, 1000
+_LARGEST_ALPHA = 1e6
 READABLE_INITS = (True, False, "gaussian", "orthogonal")
 """Initial values that leave the base weights alone; loading overwrites them anyway."""
 
@@ -169,24 +172,31 @@ def _problems(data: Mapping[str, Any]) -> list[str]:
         return [f"`peft_type` is {json.dumps(data.get('peft_type'))}, and mimetic builds LORA only"]
     checked = {
         "r": _is_whole(data.get("r"), 1),
-        "lora_alpha": _is_number(data.get("lora_alpha", DEFAULT_ALPHA)),
+        "lora_alpha": _is_number(data.get("lora_alpha", DEFAULT_ALPHA))
+        and abs(data.get("lora_alpha", DEFAULT_ALPHA)) <= _LARGEST_ALPHA,
         "lora_dropout": _is_number(data.get("lora_dropout", 0.0)) and 0 <= data.get("lora_dropout", 0.0) < 1,
         "use_rslora": isinstance(data.get("use_rslora", False), bool),
         "target_modules": isinstance(data.get("target_modules"), str) or _is_names(data.get("target_modules")),
         "modules_to_save": data.get("modules_to_save") is None or _is_names(data["modules_to_save"]),
         "base_model_name_or_path": isinstance(data.get("base_model_name_or_path"), str)
-        and bool(data["base_model_name_or_path"]),
+        and 0 < len(data["base_model_name_or_path"]) <= _LONGEST_NAME
+        and not data["base_model_name_or_path"].startswith(NETWORK_PATHS),
         "revision": data.get("revision") is None or isinstance(data["revision"], str),
         "init_lora_weights": data.get("init_lora_weights", True) in READABLE_INITS,
     }
-    found = [f"`{key}` = {json.dumps(data.get(key))} cannot be used" for key, good in checked.items() if not good]
+    found = [f"`{key}` = {_shown(data.get(key))} cannot be used" for key, good in checked.items() if not good]
     for key, value in data.items():
         if key in checked or key in _IGNORED or key == "peft_type":
             continue
         # An option that this version does not know does nothing when it is off.
         if value != _NEUTRAL[key] if key in _NEUTRAL else value not in (None, False, {}, []):
-            found.append(f"mimetic does not build `{key}` = {json.dumps(value)}")
+            found.append(f"mimetic does not build `{key}` = {_shown(value)}")
     return found
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
 
 
 def _is_whole(value: object, least: int) -> bool:
@@ -194,8 +204,12 @@ def _is_whole(value: object, least: int) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _is_names(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return (
+        isinstance(value, list)
+        and len(value) <= _MOST_NAMES
+        and all(isinstance(item, str) and len(item) <= _LONGEST_NAME for item in value)
+    )

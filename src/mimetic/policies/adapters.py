@@ -19,13 +19,15 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from mimetic.errors import CheckpointError, CheckpointNotFound, ConfigError
+from mimetic.errors import CheckpointError, CheckpointNotFound, ConfigError, MimeticError
+from mimetic.hub.locate import local_folder
 from mimetic.hub.policies import find_policy
 from mimetic.names import ADAPTER_BASE_JSON, ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG_JSON, WEIGHTS
 from mimetic.policies.adapter_config import AdapterConfig
 from mimetic.policies.adapter_targets import ALL_LINEAR, find_targets, full_modules, named_modules
 from mimetic.policies.base import Policy
 from mimetic.policies.bricks.lora import LoRALinear
+from mimetic.policies.name_patterns import NamePattern, PatternError
 from mimetic.policies.report import LoadReport, compare
 from mimetic.policies.tensors import SkipInitialisation, open_weights
 from mimetic.processing.store import read_json, replacing, write_file
@@ -33,6 +35,9 @@ from mimetic.processing.store import read_json, replacing, write_file
 logger = logging.getLogger(__name__)
 
 _PREFIX = "base_model.model."
+_DOWN = ".lora_A.weight"
+_RANK_FACTOR = 4
+_SHOWN = 200
 _SAMPLES, _SAMPLE_BYTES = 64, 65_536
 
 
@@ -197,18 +202,56 @@ def load_adapter(
     """
     path = folder / ADAPTER_WEIGHTS
     file = open_weights(path)
-    try:
-        with SkipInitialisation() if not allow_missing else nullcontext():
-            attach(policy, adapter)
-    except ConfigError as error:
-        raise CheckpointError(f"`{folder / ADAPTER_CONFIG}` does not fit the policy: {error.message}") from error
+    with SkipInitialisation() if not allow_missing else nullcontext():
+        attach_stored(policy, folder, adapter)
     report = compare_adapter(policy, folder, allow_missing)
     report.require_complete(f"`{path}`")
+    file.require_floats(report.matched)
     state = adapter_state(policy)
     with torch.no_grad(), file.reading() as read:
         for name in report.matched:
             state[name].copy_(read(name))
+            file.require_finite(name, state[name])
     return report
+
+
+def attach_stored(policy: Policy, folder: Path, adapter: AdapterConfig) -> None:
+    """Attach an adapter as its file describes it; a description out of a file costs little time and memory.
+
+    Args:
+        policy: changed in place; not to be used when this raises.
+        folder: `pretrained_model` folder of the adapter, for its weights' header and for messages.
+        adapter: its description.
+
+    Raises:
+        CheckpointNotFound: there are no weights.
+        CheckpointError: the description does not fit the policy or the weights, or the file of these is damaged.
+    """
+    path, targets = folder / ADAPTER_CONFIG, adapter.target_modules
+    stored = open_weights(folder / ADAPTER_WEIGHTS).tensors
+    ranks = {info.shape[0] for name, info in stored.items() if name.endswith(_DOWN) and len(info.shape) == 2}
+    if ranks and adapter.r > _RANK_FACTOR * max(ranks):
+        raise CheckpointError(
+            f"`r` is {adapter.r} in `{path}`, and the weights in {ADAPTER_WEIGHTS} have rank {max(ranks)}",
+            "the files do not belong together, or are damaged; copy the adapter again",
+        )
+    try:
+        if isinstance(targets, str) and targets != ALL_LINEAR:
+            names = NamePattern(targets).matching(named_modules(policy))
+            if not names:
+                raise ConfigError(f"`target_modules` = `{targets[:_SHOWN]}` matches no module of the policy")
+            attach(policy, replace(adapter, target_modules=tuple(names)))
+            assert policy.adapter is not None
+            policy.adapter = replace(policy.adapter, target_modules=targets)
+        else:
+            attach(policy, adapter)
+    except PatternError as error:
+        raise CheckpointError(
+            f"`target_modules` in `{path}` is no expression that mimetic follows: {error}",
+            "list the names of the layers there instead",
+        ) from error
+    except ConfigError as error:
+        raise CheckpointError(f"`{path}` does not fit the policy: {error.message}") from error
 
 
 def find_base(folder: Path, adapter: AdapterConfig) -> Path:
@@ -221,11 +264,16 @@ def find_base(folder: Path, adapter: AdapterConfig) -> Path:
     name = adapter.base_model_name_or_path
     beside = folder.parent / name
     try:
-        if not Path(name).expanduser().exists() and (beside / CONFIG_JSON).is_file():
+        if local_folder(name) is None and local_folder(str(beside)) is not None and (beside / CONFIG_JSON).is_file():
             logger.info("the base policy `%s` of the adapter is taken from %s", name, beside)
             base = find_policy(beside)
         else:
-            base = find_policy(name, revision=adapter.revision)
+            try:
+                base = find_policy(name, revision=adapter.revision)
+            except (OSError, RuntimeError, ValueError) as error:
+                if isinstance(error, MimeticError):
+                    raise
+                raise CheckpointNotFound(f"`{name[:_SHOWN]}` is no name of a folder: {error}"[:_SHOWN]) from error
     except CheckpointNotFound as error:
         raise CheckpointNotFound(
             f"the adapter in `{folder}` needs its base policy `{name}`, which is not there: {error.message}",

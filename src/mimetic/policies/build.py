@@ -44,9 +44,10 @@ def make_policy(
     target, _ = choose_device(device)
     if config.input_features and input_features:
         check_inputs(config, input_features)
+    inputs = dict(config.input_features or input_features or {})
     config = replace(
         config,
-        input_features=dict(config.input_features or input_features or {}),
+        input_features=inputs | {key: feature for key, feature in config.filler_inputs.items() if key not in inputs},
         output_features=dict(output_features or config.output_features or {}),
         device=device,
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from mimetic.errors import ConfigError
 from mimetic.features import FeatureType, PolicyFeature
-from mimetic.names import STATE
+from mimetic.names import ACTION, STATE
 from mimetic.policies.config import PolicyConfig
 
 
@@ -83,6 +83,12 @@ def fit_inputs(
         if key in free:
             continue
         inputs[key] = _with_shape(key, feature, fed.get(key), decisions)
+    acted, act = (config.output_features or {}).get(ACTION), fed.get(ACTION)
+    if acted is not None and act is not None and act.shape != acted.shape:
+        decisions.append(
+            f"`{ACTION}` is {list(act.shape)} in the dataset and was {list(acted.shape)} in the base policy; the "
+            f"trained policy predicts {list(act.shape)}"
+        )
     return Fitted(inputs, found, tuple(decisions))
 
 

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mimetic.catalog import closest_hint
 from mimetic.config.codec import decode_choice, encode
 from mimetic.config.schema import settings_of
 from mimetic.errors import CheckpointError, ConfigError
 from mimetic.hub.policies import find_policy
-from mimetic.names import CONFIG_JSON, WEIGHTS
+from mimetic.names import CONFIG_JSON, POLICY_SETTINGS_JSON, WEIGHTS
 from mimetic.policies.adapter_config import is_adapter, read_adapter_config
 from mimetic.policies.adapters import find_base, fingerprint, load_adapter, save_adapter
 from mimetic.policies.base import Policy
@@ -31,6 +31,7 @@ from mimetic.policies.build import make_policy
 from mimetic.policies.catalog import POLICIES
 from mimetic.policies.config import PolicyConfig
 from mimetic.policies.legacy import network_name
+from mimetic.policies.own_settings import add_own_settings, own_settings_file, read_own_settings
 from mimetic.policies.pipelines import load_pipelines
 from mimetic.policies.report import LoadReport, compare
 from mimetic.policies.tensors import SkipInitialisation, WeightsFile, open_weights, save_weights
@@ -108,11 +109,13 @@ def read_config(folder: Path, overrides: Mapping[str, Any] | None = None) -> Pol
 
     Raises:
         CheckpointNotFound: there is no `config.json`.
-        CheckpointError: the file is damaged or holds what mimetic does not know.
+        CheckpointError: that file or `mimetic_policy.json` is damaged or holds what mimetic does not know.
         ConfigError: an override names a field that the policy does not have, or its value is wrong.
     """
     path = folder / CONFIG_JSON
-    config = config_from_json(read_json(path), where=f"`{path}`")
+    own = read_own_settings(folder)
+    where = f"`{path}`" + (f" with `{POLICY_SETTINGS_JSON}`" if own else "")
+    config = config_from_json(add_own_settings(read_json(path), own, folder), where=where)
     if not overrides:
         return config.located(folder)
     cls: type = type(config)
@@ -145,6 +148,11 @@ def save_pretrained(policy: Policy, folder: Path, preprocessor: Pipeline, postpr
     else:
         save_weights(policy.state_dict(), folder / WEIGHTS)
     write_file(folder / CONFIG_JSON, config_to_json(policy.config).encode())
+    own = own_settings_file(policy.config)
+    if own is not None:
+        write_file(folder / POLICY_SETTINGS_JSON, own)
+    else:
+        (folder / POLICY_SETTINGS_JSON).unlink(missing_ok=True)  # of what was in the folder before
     for relative, content in policy.companion_files().items():
         (folder / relative).parent.mkdir(parents=True, exist_ok=True)
         write_file(folder / relative, content)
@@ -203,13 +211,46 @@ def load_weights(policy: nn.Module, folder: Path, *, allow_missing: Sequence[str
 def _load_whole(policy: nn.Module, folder: Path, allow_missing: Sequence[str]) -> LoadReport:
     file, report = compare_weights(policy, folder, allow_missing)
     report.require_complete(f"`{file.path}`")
-    state = policy.state_dict()
+    file.require_floats(report.matched)
+    state, rounded = policy.state_dict(), []
     with torch.no_grad(), file.reading() as read:
         for name in report.matched:
-            state[name].copy_(read(name))
+            stored = read(name)
+            state[name].copy_(stored)
+            file.require_finite(name, state[name])
+            if _loses_digits(stored, state[name].dtype):
+                rounded.append(name)
+    if rounded:
+        _tell_rounded(policy, file.path, rounded)
     if report.reinitialised or report.ignored:
         logger.warning("%s: %s", file.path, report.summary())
     return report
+
+
+def _loses_digits(stored: Tensor, dtype: torch.dtype) -> bool:
+    """Whether a dtype cannot hold a stored tensor; its first 4096 numbers tell."""
+    if not stored.is_floating_point() or dtype.itemsize >= stored.dtype.itemsize:
+        return False
+    head = stored.flatten()[:4096]
+    return not torch.equal(head, head.to(dtype).to(stored.dtype))
+
+
+def _tell_rounded(policy: nn.Module, path: Path, names: Sequence[str]) -> None:
+    """Say once a load that the policy holds fewer digits than the file, and what that means for new checkpoints."""
+    parameters = dict(policy.named_parameters())
+    trained = sum(parameters[name].requires_grad for name in names if name in parameters)
+    config = policy.config if isinstance(policy, Policy) else None
+    logger.log(
+        logging.WARNING if trained else logging.INFO,
+        "%s: %d of its tensors are rounded to %s, %d of them trained (such as `%s`); checkpoints of this policy will "
+        "hold the rounded numbers%s",
+        path,
+        len(names),
+        str(policy.state_dict()[names[0]].dtype).removeprefix("torch."),
+        trained,
+        names[0],
+        "; `--policy.precision=float32` keeps the file's" if hasattr(config, "precision") else "",
+    )
 
 
 def load_pretrained(

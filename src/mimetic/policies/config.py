@@ -103,9 +103,9 @@ class PolicyConfig:
         return False
 
     @property
-    def filler_inputs(self) -> frozenset[str]:
+    def filler_inputs(self) -> Mapping[str, PolicyFeature]:
         """Inputs that stand in `input_features` for nothing that a dataset or robot could offer."""
-        return frozenset()
+        return {}
 
     @property
     def lora_targets(self) -> str | None:

@@ -15,7 +15,7 @@ from mimetic.features import NormalizationMode
 from mimetic.hub.policies import find_policy
 from mimetic.names import ADAPTER_WEIGHTS, POSTPROCESSOR, PREPROCESSOR, TRAINING_STATE_DIR, TRAINING_STEP_JSON, WEIGHTS
 from mimetic.policies.adapter_config import is_adapter, read_adapter_config
-from mimetic.policies.adapters import attach, compare_adapter, find_base
+from mimetic.policies.adapters import attach_stored, compare_adapter, find_base
 from mimetic.policies.base import Policy
 from mimetic.policies.build import make_policy
 from mimetic.policies.checkpoint import compare_weights, read_config
@@ -27,6 +27,7 @@ from mimetic.policies.tensors import SkipInitialisation, WeightsFile, open_weigh
 from mimetic.processing.normalization_step import NormalizationStep
 from mimetic.processing.pipeline import Pipeline
 from mimetic.processing.stats import STATS_OF_MODE
+from mimetic.processing.steps.rename_observations import RenameObservations
 from mimetic.processing.store import read_json
 
 
@@ -66,6 +67,7 @@ class Inspection:
         is_legacy: statistics stand among the weights.
         features: inputs, then outputs.
         cameras: names in the order that the network sees.
+        rename_map: names in the dataset that was trained on, and those of the policy.
         parameters: number of trainable values of the network; None when it could not be built.
         buffers: number of values in persistent buffers.
         weights_bytes: size of the weights file.
@@ -83,6 +85,7 @@ class Inspection:
     is_legacy: bool = False
     features: list[FeatureRow] = field(default_factory=list)
     cameras: list[str] = field(default_factory=list)
+    rename_map: dict[str, str] = field(default_factory=dict)
     parameters: int | None = None
     buffers: int | None = None
     weights_bytes: int = 0
@@ -104,6 +107,7 @@ class Inspection:
             "training_step": self.training_step,
             "features": [vars(row) for row in self.features],
             "cameras": self.cameras,
+            "rename_map": self.rename_map,
             "parameters": self.parameters,
             "buffers": self.buffers,
             "weights_bytes": self.weights_bytes,
@@ -146,6 +150,8 @@ def inspect_checkpoint(
     pipelines: tuple[Pipeline, Pipeline] | None = None
     try:
         pipelines = load_pipelines(folder, config, stats_dataset=stats_dataset)
+        for step in pipelines[0].find(RenameObservations):
+            found.rename_map.update(step.rename_map)
         found.steps = {p.name: [step.registry_name for step in p.steps] for p in pipelines}
     except MimeticError as error:
         found.problems.append((error.message, error.hint))
@@ -200,7 +206,7 @@ def _inspect_adapter(found: Inspection, policy: Policy, allow_missing: Sequence[
     found.adapter = (
         f"LoRA, rank {adapter.r}, alpha {adapter.lora_alpha:g}, on the policy {adapter.base_model_name_or_path}"
     )
-    attach(policy, adapter)
+    attach_stored(policy, found.folder, adapter)
     found.parameters = sum(p.numel() for p in policy.parameters())
     try:
         find_base(found.folder, adapter)

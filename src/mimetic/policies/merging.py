@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
+from mimetic.config.codec import encode
 from mimetic.errors import CheckpointError
 from mimetic.hub.policies import find_policy
 from mimetic.names import WEIGHTS
@@ -42,6 +44,9 @@ def merge_into(source: Path | str, target: Path) -> list[str]:
     loaded = load_pretrained(folder, config_overrides={"precision": "float32"} if has_precision else None)
     merged = merge(loaded.policy)
     _restore_dtypes(loaded.policy, open_weights(find_base(folder, read_adapter_config(folder)) / WEIGHTS), merged)
+    if has_precision:  # merging needed float32; what the policy runs in is not changed by it
+        own: dict[str, Any] = {"precision": encode(config)["precision"]}
+        loaded.policy.config = replace(loaded.policy.config, **own)
     save_pretrained(loaded.policy, target, loaded.preprocessor, loaded.postprocessor)
     return merged
 

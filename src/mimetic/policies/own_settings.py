@@ -18,6 +18,7 @@ from mimetic.errors import CheckpointError
 from mimetic.hub.policies import find_policy
 from mimetic.names import CONFIG_JSON, POLICY_SETTINGS_JSON
 from mimetic.policies.config import PolicyConfig
+from mimetic.processing.small_files import read_small, require_shallow
 
 _FORMAT = 1
 
@@ -43,7 +44,8 @@ def read_own_settings(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_small(path).decode())
+        require_shallow(content)
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"`{path}` cannot be read: {error}", "copy the checkpoint again") from error
     if not isinstance(content, dict):

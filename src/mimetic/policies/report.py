@@ -12,6 +12,8 @@ from mimetic.policies.tensors import TensorInfo, WeightsFile
 
 _SHOWN = 10
 """Names that a message lists at most."""
+_FEW = 4
+"""Modules up to which a hint names each one."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,8 @@ class LoadReport:
             parts.append(
                 "other shape: " + _listed(f"`{m.name}` is {m.stored} and should be {m.wanted}" for m in mismatched)
             )
-        raise KeyMismatch("\n".join(parts), _allow_hint([*missing, *(m.name for m in mismatched)], unexpected))
+        hint = _allow_hint([*missing, *(m.name for m in mismatched)], unexpected, [*self.matched, *allowed])
+        raise KeyMismatch("\n".join(parts), hint)
 
 
 def compare(file: WeightsFile, wanted: Mapping[str, tuple[int, ...]], allow: Sequence[str] = ()) -> LoadReport:
@@ -150,10 +153,24 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(names[:_SHOWN]) + more
 
 
-def _allow_hint(absent: Sequence[str], unexpected: Sequence[str]) -> str:
+def _patterns(names: Sequence[str], fitting: Sequence[str]) -> list[str]:
+    """Shell patterns for names: one for each module, or for the largest ones without a tensor that fits."""
+    by_module = list(dict.fromkeys(f"{name.rpartition('.')[0] or name}*" for name in names))
+    if len(by_module) <= _FEW:
+        return by_module
+    used = {name[:end] for name in fitting for end, letter in enumerate(name, 1) if letter == "."}
+    found: dict[str, None] = {}
+    for name in names:
+        prefixes = (name[:end] for end, letter in enumerate(name, 1) if letter == ".")
+        found[next((f"{prefix}*" for prefix in prefixes if prefix not in used), name)] = None
+    return list(found)
+
+
+def _allow_hint(absent: Sequence[str], unexpected: Sequence[str], fitting: Sequence[str]) -> str:
     """The flag that allows exactly these names, by their common modules."""
-    patterns = list(dict.fromkeys(f"{name.rpartition('.')[0] or name}*" for name in (*absent, *unexpected)))
-    shown = ", ".join(f'"{pattern}"' for pattern in patterns[:_SHOWN])
+    if not fitting:
+        return "no tensor of the file fits, so it holds another model; look with `mimetic inspect` which one"
+    shown = ", ".join(f'"{pattern}"' for pattern in _patterns([*absent, *unexpected], fitting)[:_SHOWN])
     hint = "if these tensors are renamed, rename them in the file"
     if absent:
         hint += "; to start them from random values"

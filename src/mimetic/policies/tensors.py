@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,8 +23,10 @@ from mimetic.errors import CheckpointError, CheckpointNotFound
 from mimetic.processing.store import replacing
 
 _LENGTH_BYTES = 8
-_LARGEST_HEADER = 100_000_000
-"""The format's own limit [bytes]."""
+_LARGEST_HEADER = 10_000_000
+"""A longer header is refused [bytes]: it names some 100,000 tensors, and those of robot policies have 60 kB. The
+format's own limit is ten times that, which takes minutes and gigabytes to read."""
+_FLOATS = ("F64", "F32", "F16", "BF16")
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,32 @@ class WeightsFile:
             tensors[new], stored[new] = info, self.stored_as[name]
         return WeightsFile(self.path, tensors, stored)
 
+    def require_floats(self, names: Iterable[str]) -> None:
+        """Refuse tensors that are no plain floating-point numbers: copying would convert them without a word.
+
+        Raises:
+            CheckpointError: a tensor holds integers, truth values, complex numbers or scaled 8-bit numbers.
+        """
+        wrong = [f"`{name}` is {self.tensors[name].dtype}" for name in names if self.tensors[name].dtype not in _FLOATS]
+        if wrong:
+            raise CheckpointError(
+                f"`{self.path}` holds weights that are no floating-point numbers of 16 bits or more: "
+                f"{', '.join(wrong[:5])}" + (f", and {len(wrong) - 5} more" if len(wrong) > 5 else ""),
+                "take the checkpoint as it was before it was converted",
+            )
+
+    def require_finite(self, name: str, tensor: Tensor) -> None:
+        """Refuse a loaded tensor with NaN or infinity, with which every action would be wrong.
+
+        Raises:
+            CheckpointError: it holds one.
+        """
+        # One pass without a copy; `isfinite` takes 40 times as long.
+        if tensor.numel() and not all(math.isfinite(value) for value in torch.aminmax(tensor.detach())):
+            raise CheckpointError(
+                f"`{self.path}`: `{name}` holds NaN or infinity", "use an older checkpoint of the run, or copy it again"
+            )
+
     @contextmanager
     def reading(self) -> Iterator[Callable[[str], Tensor]]:
         """A function from a name to its tensor on the CPU; one tensor is in memory at a time.
@@ -114,8 +142,11 @@ def open_weights(path: Path) -> WeightsFile:
     tensors, end = {}, 0
     for name, entry in header.items():
         try:
-            tensors[name] = TensorInfo(str(entry["dtype"]), tuple(int(n) for n in entry["shape"]))
-            end = max(end, int(entry["data_offsets"][1]))
+            shape, stop = tuple(entry["shape"]), entry["data_offsets"][1]
+            if not all(type(n) is int and n >= 0 for n in (*shape, stop)):
+                raise ValueError("no sizes")
+            tensors[name] = TensorInfo(str(entry["dtype"]), shape)
+            end = max(end, stop)
         except (TypeError, KeyError, ValueError, IndexError) as error:
             raise damaged(path, f"its header is wrong at `{name}`") from error
     if data_bytes < end:
@@ -123,7 +154,7 @@ def open_weights(path: Path) -> WeightsFile:
     stored = {name: name for name in tensors}
     # Tensors that share memory are stored once; the metadata tells the other names (`removed -> kept`).
     for removed, kept in metadata.items() if isinstance(metadata, dict) else ():
-        if kept in tensors and removed not in tensors:
+        if isinstance(kept, str) and kept in tensors and removed not in tensors:
             tensors[removed], stored[removed] = tensors[kept], kept
     return WeightsFile(path, tensors, stored)
 
@@ -132,12 +163,14 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
     """Header of a safetensors file as JSON, and the number of bytes after it."""
     try:
         size = path.stat().st_size
+        if not path.is_file() and not path.is_dir():  # a pipe would be waited for
+            raise damaged(path, "it is no file")
         with path.open("rb") as file:
             first = file.read(_LENGTH_BYTES)
             length = int.from_bytes(first, "little")
             if len(first) < _LENGTH_BYTES or length > min(size - _LENGTH_BYTES, _LARGEST_HEADER):
                 raise damaged(path, f"it is truncated or no safetensors file ({size:,} bytes)")
-            header = json.loads(file.read(length))
+            header = json.loads(file.read(length), object_pairs_hook=_without_duplicates)
     except FileNotFoundError as error:
         raise CheckpointNotFound(
             f"`{path}` is not there",
@@ -152,6 +185,13 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
     if not isinstance(header, dict):
         raise damaged(path, "its header is no JSON object")
     return header, size - _LENGTH_BYTES - length
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands twice")
+    return found
 
 
 def save_weights(state: Mapping[str, Tensor], path: Path) -> None:

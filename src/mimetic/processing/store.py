@@ -23,6 +23,7 @@ from mimetic.errors import CheckpointError, CheckpointNotFound, ConfigError, Mim
 from mimetic.processing.catalog import STEPS
 from mimetic.processing.normalization_step import NormalizationStep
 from mimetic.processing.pipeline import Pipeline
+from mimetic.processing.small_files import read_small, require_shallow
 from mimetic.processing.step import Step
 
 
@@ -117,10 +118,13 @@ def read_json(path: Path) -> dict[str, Any]:
 
     Raises:
         CheckpointNotFound: there is no such file.
-        CheckpointError: it is no JSON object.
+        CheckpointError: it is no JSON object, or larger or more deeply nested than any file of a checkpoint.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_small(path).decode())
+        require_shallow(content)
+    except CheckpointError:
+        raise
     except FileNotFoundError as error:
         raise CheckpointNotFound(f"`{path}` is not there") from error
     except (ValueError, RecursionError) as error:
@@ -206,8 +210,10 @@ def resolve_inside(folder: Path, relative: object, where: str) -> Path:
         CheckpointNotFound: it is not there.
     """
     name = check_relative(relative, where)
-    target = (folder / name).resolve()
-    home = folder.resolve()
+    try:
+        target, home = (folder / name).resolve(), folder.resolve()
+    except (OSError, RuntimeError) as error:  # a link that leads to itself, or a name that is too long
+        raise CheckpointError(f"{where} names `{name[:200]}`, which cannot be followed: {error}"[:500]) from error
     roots = [home, *(parent.parent / "blobs" for parent in home.parents if parent.name == "snapshots")]
     if not any(target.is_relative_to(root) for root in roots):
         raise CheckpointError(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from mimetic import log
 from mimetic.errors import CheckpointError, ConfigError, MissingExtra
 from mimetic.names import TOKENIZER_FILES
+from mimetic.processing.text_limits import excess
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -27,10 +28,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TOKENIZER_JSON, TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP, ADDED_TOKENS = TOKENIZER_FILES
-LARGEST_FILE = 100_000_000
+LARGEST_FILE = 50_000_000
 """A larger file is refused [bytes]; the largest tokenizers in use have 35 MB."""
 _REMEMBERED_TEXTS = 4096
 _QUOTED_CHARACTERS = 300
+_NOT_OURS = (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)
+"""All else that comes out of the library means a bad file or text: it raises bare `Exception`, and `PanicException`,
+which is none."""
 _ADDED_FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 
 
@@ -93,7 +97,9 @@ class TextTokenizer:
         """
         try:
             encoding = self._tokenizer.encode(text, add_special_tokens=False)
-        except Exception as error:  # the library raises bare `Exception`
+        except _NOT_OURS:
+            raise
+        except BaseException as error:
             raise ConfigError(
                 f"the tokenizer in `{self.where}` cannot read the task {_shortened(text)!r}: {str(error)[:200]}",
                 "write the task in plain characters",
@@ -179,8 +185,16 @@ def _parse(content: bytes, where: str) -> Tokenizer:
         ) from error
     try:
         tokenizer = Tokenizer.from_str(content.decode())
-    except Exception as error:  # the library raises bare `Exception`
+        problem = excess(tokenizer)
+    except _NOT_OURS:
+        raise
+    except BaseException as error:
         raise _damaged(TOKENIZER_JSON, where, str(error)[:200]) from error
+    if problem:
+        raise CheckpointError(
+            f"`{TOKENIZER_JSON}` in `{where}`: {problem}",
+            "do not use this checkpoint unless you know where it comes from",
+        )
     # Limits and padding are the step's, whatever the file says.
     tokenizer.no_truncation()
     tokenizer.no_padding()

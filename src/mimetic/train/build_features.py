@@ -95,12 +95,15 @@ def _build(
             frames, numbers = batch[_FRAMES], batch[_NUMBERS]
             assert isinstance(frames, Tensor)
             assert isinstance(numbers, Tensor)
-            features = encode_frames(plan.encoder, frames, precision, where=job.file.content.camera)
+            content = job.file.content
+            features = encode_frames(plan.encoder, frames, precision, where=content.camera, dtype=content.dtype)
             writer.write(numbers.tolist(), features)
             pace.advance(len(frames))
 
 
-def encode_frames(encoder: FrameEncoder, frames: Tensor, precision: Precision, *, where: str) -> Tensor:
+def encode_frames(
+    encoder: FrameEncoder, frames: Tensor, precision: Precision, *, where: str, dtype: torch.dtype | None = None
+) -> Tensor:
     """Features of frames, as a training step would compute them.
 
     Args:
@@ -108,16 +111,17 @@ def encode_frames(encoder: FrameEncoder, frames: Tensor, precision: Precision, *
         frames: (N, 3, H, W) uint8.
         precision: device and autocast.
         where: camera, for messages.
+        dtype: of the result; None: the encoder's.
 
     Returns:
-        (N, *encoder.shape) in the encoder's dtype, on the CPU.
+        (N, *encoder.shape), on the CPU.
 
     Raises:
         CacheError: the encoder gives another shape than it declares, or numbers that are not finite.
     """
     pixels = frames.to(precision.device, non_blocking=True).to(torch.float32).div_(255.0)
     with torch.no_grad(), precision.autocast():
-        features = encoder.encode(pixels).to(encoder.dtype)
+        features = encoder.encode(pixels).to(dtype or encoder.dtype)
     if tuple(features.shape) != (len(frames), *encoder.shape):
         raise CacheError(
             f"the encoder gives {tuple(features.shape)} for {len(frames)} frames, and declares {tuple(encoder.shape)}",

@@ -207,7 +207,7 @@ class TrainConfig:
             problems.append(
                 f"`--eval_steps={self.eval_steps}` measures a held-out loss, but `--dataset.eval_split` is 0; try 0.1"
             )
-        if self.rename_map and self.policy is not None and self.policy.pretrained_path is None:
+        if self.rename_map and self.policy is not None and self.policy.pretrained_path is None and not self.resume:
             problems.append("`--rename_map` renames inputs of a loaded policy and needs `--policy.path`")
         if self.peft is not None and self.policy is not None and not self.resume:
             problems += self.peft.problems_with(self.policy)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from mimetic.accelerators.precision import Precision
 from mimetic.config.codec import encode
@@ -132,9 +133,17 @@ def _content(view: Dataset, camera: str, encoder: FrameEncoder, precision: Preci
         camera=camera,
         frames=int(view.meta.episodes.length.sum()),
         shape=tuple(encoder.shape),
-        dtype=encoder.dtype,
+        dtype=_dtype(encoder, precision, view.meta.features[camera].chw),
         about={"dataset": view.repo_id, "root": str(view.root), "encoder": encoder.key},
     )
+
+
+def _dtype(encoder: FrameEncoder, precision: Precision, shape: tuple[int, ...]) -> torch.dtype:
+    """Dtype in which the forward pass gets the features; autocast may give another one than the weights have."""
+    if precision.autocast_dtype is None:
+        return encoder.dtype
+    with torch.no_grad(), precision.autocast():
+        return encoder.encode(torch.zeros(1, *shape, device=precision.device)).dtype
 
 
 def _job(file: FeatureFile, view: Dataset, camera: str, positions: Ints) -> BuildJob:

@@ -19,7 +19,7 @@ from mimetic.data.feature_reader import FeatureReader
 from mimetic.errors import ConfigError
 from mimetic.features import NormalizationMode
 from mimetic.names import FEATURES_PREFIX, OBSERVATION
-from mimetic.policies.base import FrameEncoder
+from mimetic.policies.base import FrameEncoder, Policy
 from mimetic.processing.steps.rename_observations import RenameObservations, renamed
 from mimetic.train.config import TrainConfig
 from mimetic.train.data import TrainingData
@@ -57,7 +57,9 @@ def plan_features(
     if isinstance(encoder, str):
         if wanted == "on":
             raise _refusal(encoder, "leave `--cache.features` out, or change what is trained")
-        logger.debug("features are not cached: %s", encoder)
+        # A policy of a kind that never has such an encoder is no news.
+        level = logging.DEBUG if encoder == Policy.frame_encoder(model.policy) else logging.INFO
+        logger.log(level, "features of frames are not cached: %s", encoder.replace("`", ""))
         return None
     cameras = _encoded_cameras(data.train, model, encoder)
     reason, hint = _why_wrong(config, data, model, encoder, cameras)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+from mimetic.config.codec import encode
 from mimetic.data.features import policy_features
 from mimetic.data.stats import with_imagenet_stats
-from mimetic.errors import ConfigError
+from mimetic.errors import ConfigError, KeyMismatch
 from mimetic.features import FeatureType, NormalizationMode, PolicyFeature
 from mimetic.hub.policies import find_policy
 from mimetic.names import ADAPTER_CONFIG, WEIGHTS
@@ -16,7 +17,7 @@ from mimetic.policies.adapter_config import DEFAULT_ALPHA, AdapterConfig
 from mimetic.policies.adapters import attach, fingerprint
 from mimetic.policies.base import Policy
 from mimetic.policies.build import make_policy
-from mimetic.policies.checkpoint import load_weights
+from mimetic.policies.checkpoint import load_weights, read_config
 from mimetic.policies.config import PolicyConfig
 from mimetic.policies.pipelines import load_pipelines
 from mimetic.processing.pipeline import Pipeline
@@ -164,6 +165,27 @@ def _load(
         device=settings.device or "cpu",
         init_backbone=False,
     )
-    report = load_weights(policy, folder, allow_missing=config.allow_missing)
+    try:
+        report = load_weights(policy, folder, allow_missing=config.allow_missing)
+    except KeyMismatch as error:
+        changed = _changed_settings(settings, folder)
+        if not changed:
+            raise
+        raise KeyMismatch(
+            error.message, f"if one of these settings decides about sizes, leave it out: {changed}\n{error.hint}"
+        ) from error
     logger.info("Loaded %s: %s", folder, report.summary())
     return policy
+
+
+def _changed_settings(settings: PolicyConfig, folder: Path) -> str:
+    """Settings of the policy's own kind that differ from those in its checkpoint."""
+    stored = read_config(folder)
+    common = {field.name for field in fields(PolicyConfig)} | {"backbone_folder"}
+    own = [field.name for field in fields(stored) if field.name not in common]
+    changed = [name for name in own if getattr(settings, name, None) != getattr(stored, name)]
+    return ", ".join(
+        f"`--policy.{name}={encode(getattr(settings, name))}` (the checkpoint: {encode(getattr(stored, name))})"
+        for name in changed
+        if not name.startswith(("optimizer_", "scheduler_"))
+    )

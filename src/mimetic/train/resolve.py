@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from mimetic.accelerators.devices import choose_device
+from mimetic.accelerators.devices import choose_device, device_name
 from mimetic.accelerators.precision import Precision, choose_precision
 from mimetic.errors import ConfigError
 from mimetic.names import CHECKPOINTS_DIR
@@ -76,7 +76,10 @@ def resolve(config: TrainConfig, origins: Mapping[str, str]) -> Resolved:
     device, reason = choose_device(config.policy.device)
     precision = choose_precision(config.accelerator.mixed_precision, device)
     logger.info("device: %s (%s)", device, reason)
-    logger.info("%s", precision.reason)
+    if precision.autocast_dtype is None and hasattr(config.policy, "precision"):
+        logger.info("precision: the policy's own choice, no autocast, on %s (%s)", device, device_name(device))
+    else:
+        logger.info("%s", precision.reason)
     checkpoint = None
     if config.resume:
         checkpoint = find_checkpoint(_resumed_path(config))

@@ -299,18 +299,21 @@ def test_all_problems_of_all_checks_come_together(trained: Run) -> None:
         "--dataset.streaming=true",
         "--policy.dim_model=7",
         "--peft.r=3",
-        "--wandb.enable=true",
+        "--save_checkpoint_to_hub=true",
+        "--wandb.mode=dryrun",
         is_checked=True,
     )
     for part in (
-        "7 problems",
+        "9 problems",
         "`--steps=0`",
         "`--batch_size=0`",
         "`--dataset.eval_split=2.0`",
         "`--dataset.streaming=true`: streaming",
         "`--policy.dim_model=7`",
         "`--peft.*` trains an adapter",
-        "`--wandb.enable=true`: logging",
+        "`--save_checkpoint_to_hub=true`: pushing",
+        "`--save_checkpoint_to_hub=true` needs `--policy.repo_id`",
+        "`--wandb.mode=dryrun` must be one of",
     ):
         assert part in text
 

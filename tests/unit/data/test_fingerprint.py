@@ -1,12 +1,13 @@
 """Which pictures a camera holds, and the number of a frame in the whole dataset."""
 
+import hashlib
 import os
 import shutil
 
 import numpy as np
 import pytest
 
-from mimetic.data.fingerprint import camera_fingerprint
+from mimetic.data.fingerprint import _add_file, camera_fingerprint
 from mimetic.data.metadata import Metadata
 from mimetic.data.reader import open_dataset
 from mimetic.testing.datasets import build_dataset
@@ -76,3 +77,18 @@ def test_frames_have_the_same_numbers_whichever_episodes_are_open(tmp_path, vers
     last = part.with_windows({}, episodes=[2])
     assert last.frame_numbers([3, 0, -1][:2]).tolist() == [15, 12]
     np.testing.assert_array_equal(last.frame_numbers(), last.column("index"))
+
+
+def test_an_edit_in_the_middle_that_keeps_the_length_is_noticed_when_it_is_large(tmp_path):
+    """As re-recording into files of a fixed size leaves it; one changed byte alone may go unnoticed."""
+
+    def digest(content):
+        (tmp_path / "file").write_bytes(content)
+        found = hashlib.sha256()
+        _add_file(found, tmp_path / "file")
+        return found.hexdigest()
+
+    content = np.random.default_rng(0).bytes(300_000)
+    for start in (20_000, 120_000, 240_000):
+        changed = bytes(byte ^ 1 for byte in content[start : start + 40_000])
+        assert digest(content[:start] + changed + content[start + 40_000 :]) != digest(content)

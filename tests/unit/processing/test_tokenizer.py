@@ -105,9 +105,10 @@ def test_padding_to_a_fixed_length_and_on_the_other_side(vlm):
     assert tokens.shape == (1, 16)
     assert mask[0].tolist() == [True] * longest + [False] * (16 - longest)
     left = Tokenize(max_length=16, padding="max_length", padding_side="left", tokenizer_name=str(vlm))
-    turned, turned_mask, _ = left.tokenise(["open\n"])
+    turned, turned_mask, turned_longest = left.tokenise(["open\n"])
     assert turned_mask[0].tolist() == [False] * (16 - longest) + [True] * longest
     assert turned[turned_mask].tolist() == tokens[mask].tolist()
+    assert turned_longest == 16  # a policy keeps that many columns from the left, where the tokens are not
 
 
 def test_a_subtask_is_tokenised_beside_the_task(step):

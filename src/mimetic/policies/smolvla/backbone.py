@@ -24,7 +24,8 @@ from mimetic.policies.smolvla.config import SmolVLAConfig
 from mimetic.policies.smolvla.sizes import KNOWN, Backbone
 from mimetic.policies.smolvla.vlm_config import image_token_ids, parse_vlm_config, vlm_config_json
 from mimetic.policies.smolvla.vlm_weights import copy_vlm_weights, weight_files
-from mimetic.processing.store import read_small, require_shallow, resolve_inside
+from mimetic.processing.small_files import read_small, require_shallow
+from mimetic.processing.store import resolve_inside
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,16 @@ from torch import Tensor
 from mimetic import log
 from mimetic.errors import CheckpointError, CheckpointNotFound, ConfigError, HubError
 from mimetic.hub.tokenizers import find_tokenizer
-from mimetic.names import LANGUAGE_LONGEST, LANGUAGE_MASK, LANGUAGE_TOKENS, TASK, TOKENIZER_DIR, TOKENIZER_FILES
+from mimetic.names import (
+    LANGUAGE_LARGEST,
+    LANGUAGE_LONGEST,
+    LANGUAGE_MASK,
+    LANGUAGE_TOKENS,
+    NETWORK_PATHS,
+    TASK,
+    TOKENIZER_DIR,
+    TOKENIZER_FILES,
+)
 from mimetic.processing.step import Step
 from mimetic.processing.store import resolve_inside
 from mimetic.processing.text import TextTokenizer, read_tokenizer
@@ -27,14 +36,17 @@ SUBTASK_TOKENS = "observation.subtask.tokens"
 SUBTASK_MASK = "observation.subtask.attention_mask"
 PADDINGS = ("longest", "max_length")
 _SIDES = ("left", "right")
+_LONGEST = 16_384
+"""More tokens than any text model of a policy reads; a file could otherwise ask for any amount of padding."""
 
 
 class Tokenize(Step):
     """Adds token ids, their mask and the length of the longest text to the observations.
 
     `observation.language.tokens` (B, n) int64, `observation.language.attention_mask` (B, n) bool with true for tokens,
-    both on the device of the first observation; `observation.language.longest`, a Python int: the most tokens of a
-    sample, known here without asking a device. Where a `subtask` arrives, it gets tokens and a mask too.
+    both on the device of the first observation. Two Python ints, known here without asking a device:
+    `observation.language.longest`, columns from the left that hold tokens, and `observation.language.largest`, the
+    largest id. Where a `subtask` arrives, it gets tokens and a mask too.
 
     The tokenizer is read at first use: from the folder `tokenizer/` of the checkpoint if there is one, else from the
     folder or hub id `tokenizer_name`. It is written into the checkpoints that this step is part of.
@@ -72,7 +84,12 @@ class Tokenize(Step):
     ) -> None:
         # Types are checked too, because the arguments come from files.
         for name, value, is_right, expected in (
-            ("max_length", max_length, type(max_length) is int and max_length > 0, "a whole number from 1"),
+            (
+                "max_length",
+                max_length,
+                type(max_length) is int and 0 < max_length <= _LONGEST,
+                f"a whole number from 1 to {_LONGEST}",
+            ),
             ("task_key", task_key, isinstance(task_key, str), "a text"),
             ("padding_side", padding_side, padding_side in _SIDES, " or ".join(_SIDES)),
             ("padding", padding, padding is True or padding in PADDINGS, " or ".join(PADDINGS)),
@@ -97,11 +114,12 @@ class Tokenize(Step):
 
         Raises:
             ConfigError: an argument that this step does not have, or a wrong value.
-            CheckpointError: the file names a folder by a way through `..`; a caller may.
+            CheckpointError: the file names a folder by a way through `..`, or on another machine; a caller may.
         """
         name = str(config.get("tokenizer_name"))
         is_given = "tokenizer_name" in overrides
-        if not is_given and ".." in (*PurePosixPath(name).parts, *PureWindowsPath(name).parts):
+        parts = (*PurePosixPath(name).parts, *PureWindowsPath(name).parts)
+        if not is_given and (".." in parts or name.startswith(NETWORK_PATHS)):
             raise CheckpointError(
                 f"its tokenizer is `{name}`, which mimetic does not follow",
                 "give the folder of the vision-language model with `--policy.vlm_model_name`",
@@ -163,12 +181,13 @@ class Tokenize(Step):
         tokens, mask, longest = self.tokenise(self._texts(transition, self.task_key))
         observation[LANGUAGE_TOKENS], observation[LANGUAGE_MASK] = tokens.to(device), mask.to(device)
         observation[LANGUAGE_LONGEST] = longest
+        observation[LANGUAGE_LARGEST] = int(tokens.max()) if tokens.numel() else 0
         if transition.complementary.get(SUBTASK) is not None:
             tokens, mask, _ = self.tokenise(self._texts(transition, SUBTASK))
             observation[SUBTASK_TOKENS], observation[SUBTASK_MASK] = tokens.to(device), mask.to(device)
 
     def tokenise(self, texts: Sequence[str]) -> tuple[Tensor, Tensor, int]:
-        """Token ids (B, n) int64, mask (B, n) bool, and the most tokens of a text, on the CPU."""
+        """Token ids (B, n) int64 and mask (B, n) bool, on the CPU, and how many columns from the left hold tokens."""
         tokenizer = self.tokenizer
         rows = [tokenizer.encode(text, self.max_length if self.truncation else None) for text in texts]
         longest = max(map(len, rows), default=0)
@@ -181,6 +200,7 @@ class Tokenize(Step):
         else:
             tokens = torch.tensor([pad + row for row, pad in zip(rows, pads, strict=True)], dtype=torch.int64)
             mask = columns >= length - lengths
+            longest = length  # whoever cuts off padding cuts on the right
         return tokens, mask, longest
 
     def _texts(self, transition: Transition, key: str) -> list[str]:
