@@ -158,6 +158,8 @@ def check_overrides(config: TrainConfig, origins: Mapping[str, str], stored: Map
         group = name.split(".")[0]
         reason = _FIXED.get(name) or _FIXED.get(group)
         free = name in _FREE or (config.reset_optimizer and group in ("optimizer", "scheduler"))
+        # A run that LeRobot began says nothing about settings that only mimetic has, so they may still be chosen.
+        free = free or (group == "policy" and not _is_stored(stored, name))
         if origin == "flag" and reason and not free and _at(now, name) != _at(before, name):
             refused.setdefault(reason, []).append(f"`--{name}`")
     if refused:
@@ -165,6 +167,14 @@ def check_overrides(config: TrainConfig, origins: Mapping[str, str], stored: Map
             "; ".join(f"{', '.join(names)} cannot change on resume: {reason}" for reason, names in refused.items()),
             "start a new run from these weights: `--policy.path=RUN` instead of `--resume=true --config_path=RUN`",
         )
+
+
+def _is_stored(settings: Any, name: str) -> bool:
+    for part in name.split("."):
+        if not isinstance(settings, Mapping) or part not in settings:
+            return False
+        settings = settings[part]
+    return True
 
 
 def _at(settings: Any, name: str) -> Any:
