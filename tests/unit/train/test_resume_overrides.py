@@ -22,11 +22,11 @@ def test_a_run_of_lerobot_leaves_the_precision_open():
 
 
 def test_a_run_of_ours_keeps_its_precision():
-    with pytest.raises(ConfigError, match="--policy.precision.*cannot change on resume"):
+    with pytest.raises(ConfigError, match=r"--policy.precision.*cannot change on resume"):
         check_overrides(smolvla(precision="released"), {"policy.precision": "flag"}, encode(smolvla(), full=True))
 
 
 def test_a_setting_that_both_have_is_kept():
     stored = encode(smolvla(), layers=("lerobot", "next"))
-    with pytest.raises(ConfigError, match="--policy.num_steps.*cannot change on resume"):
+    with pytest.raises(ConfigError, match=r"--policy.num_steps.*cannot change on resume"):
         check_overrides(smolvla(num_steps=5), {"policy.num_steps": "flag"}, stored)
