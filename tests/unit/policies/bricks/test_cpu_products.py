@@ -66,3 +66,14 @@ def test_int8_of_zeros_and_of_the_largest_value():
     x = torch.full((3, 96), 3.7).bfloat16()
     wanted = F.linear(x.float(), weight.float())
     assert (int8_linear.int8_linear(x, quantised).float() - wanted).norm() < 0.01 * wanted.norm()
+
+
+@pytest.mark.parametrize("error", [AttributeError, NotImplementedError, RuntimeError, TypeError])
+def test_operators_that_are_gone_or_changed_mean_plain_products(monkeypatch, error):
+    def changed(*args):
+        raise error("another torch")
+
+    monkeypatch.setattr(packed_linear, "pack", changed)
+    monkeypatch.setattr(int8_linear, "quantise", changed)
+    assert packed_linear._operators_work.__wrapped__() is False
+    assert int8_linear.int8_works.__wrapped__() is False
