@@ -58,7 +58,7 @@ def _encode_settings(value: Any, layers: Sequence[Layer], full: bool) -> dict[st
         is_newer = setting.layer == "next" and not full
         if setting.layer not in layers or (is_newer and item == setting.default()):
             continue
-        encoded = encode(item, layers=layers, full=full or setting.layer == "next")
+        encoded = encode(item, layers=layers, full=full)
         if setting.node == "choice" and item is not None and "type" not in encoded:
             encoded = {"type": choice_name(item, setting.catalog), **encoded}
         data[setting.key] = encoded

@@ -25,24 +25,6 @@ NEXT: dict[str, Any] = {
     "accelerator.ddp.find_unused_parameters": True,
     "accelerator.ddp.gradient_as_bucket_view": False,
     "accelerator.ddp.static_graph": False,
-    "accelerator.compile.enabled": False,
-    "accelerator.compile.backend": "inductor",
-    "accelerator.compile.mode": None,
-    "accelerator.compile.regional": True,
-    "accelerator.activation_checkpointing.mode": "none",
-    "ema.enable": False,
-    "ema.decay": None,
-    "ema.update_after_step": 0,
-    "ema.inv_gamma": 1.0,
-    "ema.power": 0.75,
-    "ema.min_decay": 0.0,
-    "ema.max_decay": 0.9999,
-    "ema.use_for_eval": True,
-    "accelerator.grad_scaler.init_scale": 65536.0,
-    "accelerator.grad_scaler.growth_factor": 2.0,
-    "accelerator.grad_scaler.backoff_factor": 0.5,
-    "accelerator.grad_scaler.growth_interval": 2000,
-    "tf32": True,
 }
 
 OF_CHOICES: dict[str, dict[str, str]] = {
@@ -363,4 +345,4 @@ def is_neutral(name: str, value: Any) -> bool:
     """
     if isinstance(value, dict):
         return all(is_neutral(f"{name}.{key}", item) for key, item in value.items())
-    return name in NEXT and (value == NEXT[name] or (name == "tf32" and value is None))
+    return name in NEXT and value == NEXT[name]

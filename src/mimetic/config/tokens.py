@@ -15,7 +15,7 @@ class Token:
     """One flag as typed.
 
     Args:
-        name: dotted name without dashes.
+        name: dotted name without dashes at its beginning; dashes within it, as other tools have them, are underscores.
         text: what stands after `=` or in the next word; None when there is nothing.
     """
 
@@ -41,6 +41,7 @@ def read_tokens(argv: Sequence[str], problems: Problems) -> list[Token]:
         word = words.pop(0)
         if _is_flag(word):
             name, equals, text = word[2:].partition("=")
+            name = name.replace("-", "_")
             if equals:
                 tokens.append(Token(name, text))
             else:

@@ -74,10 +74,14 @@ def report_unknown(cls: type, name: str, text: str, chosen: Choices, problems: P
 
 def resembling(name: str, known: list[str]) -> list[str]:
     """Names that were probably meant, best first: the same last part (`lr`), else a similar spelling."""
-    same = [item for item in known if item.rpartition(".")[2] == name.rpartition(".")[2] or item.endswith("_" + name)]
+    same = [item for item in known if item.rpartition(".")[2] == name.rpartition(".")[2]]
     if same:
         near = closest(name, same, n=3)
         return near or same[:3]
+    first = [item for item in known if item.startswith(name) and "." not in item]
+    ending = [] if first else [item for item in known if item.endswith("_" + name)]
+    if ending:
+        return closest(name, ending, n=3) or ending[:3]
     plain = {item.replace("-", "_").lower(): item for item in known}
     found = closest(name.replace("-", "_").lower(), plain)
     if found:

@@ -11,10 +11,12 @@ from mimetic.data.config import DatasetConfig
 from mimetic.fields import setting
 from mimetic.optim.config import OptimizerConfig, SchedulerConfig
 from mimetic.policies.config import PolicyConfig
+from mimetic.train.ema_config import EmaConfig
+from mimetic.train.keep_config import EarlyStopConfig, KeepConfig
 from mimetic.train.peft_config import PeftConfig
+from mimetic.train.tracker_config import TensorBoardConfig, TrackioConfig, WandbConfig
 
 _POLICIES = "mimetic.policies.catalog:POLICIES"
-_WANDB_MODES = ("online", "offline", "disabled")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,28 +29,6 @@ class EnvEvalConfig:
     recording: bool = setting(False, "Record the evaluation as a dataset instead of videos")
     recording_repo_id: str | None = setting(None, "Hub repository for the recording")
     recording_private: bool = setting(False, "Whether the recording's repository is private")
-
-
-@dataclass(frozen=True, kw_only=True)
-class WandbConfig:
-    """Logging to Weights & Biases (`--wandb.*`)."""
-
-    enable: bool = setting(
-        False, "Send the values of metrics.jsonl to Weights & Biases too; needs `pip install 'mimetic[wandb]'`"
-    )
-    disable_artifact: bool = setting(False, "Do not upload checkpoints; mimetic uploads none in any case")
-    project: str = setting("lerobot", "Project")
-    entity: str | None = setting(None, "User or team")
-    notes: str | None = setting(None, "Notes of the run")
-    run_id: str | None = setting(None, "Id of the run there; a resumed run keeps its own")
-    mode: str | None = setting(None, "online, offline or disabled; null: what WANDB_MODE says, else online")
-    add_tags: bool = setting(True, "Tag the run with policy, seed, dataset and environment")
-
-    def check(self) -> list[str]:
-        """Problems of these settings, one sentence each."""
-        if self.mode in (None, *_WANDB_MODES):
-            return []
-        return [f"`--wandb.mode={self.mode}` must be one of {', '.join(_WANDB_MODES)}"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,9 +141,7 @@ class TrainConfig:
     wandb: WandbConfig = setting(factory=WandbConfig, help="Weights & Biases")
     peft: PeftConfig | None = setting(None, "A LoRA adapter to train instead of the whole policy")
     job: JobConfig = setting(factory=JobConfig, help="Remote jobs")
-    save_checkpoint_to_hub: bool = setting(
-        False, "Push every checkpoint to --policy.repo_id", not_yet="pushing checkpoints is not part of mimetic yet"
-    )
+    save_checkpoint_to_hub: bool = setting(False, "Push every checkpoint to --policy.repo_id while training goes on")
     sample_weighting: SampleWeightingConfig | None = setting(
         None, "Weights of samples in the loss", not_yet="sample weighting is not part of mimetic yet"
     )
@@ -173,9 +151,45 @@ class TrainConfig:
     )
     checkpoint_path: Path | None = setting(None, "The checkpoint that was resumed", flag=False)
     accelerator: AcceleratorConfig = setting(
-        factory=AcceleratorConfig, help="Precision and gradient accumulation", layer="next"
+        factory=AcceleratorConfig, help="Precision, accumulation, compilation", layer="next"
+    )
+    ema: EmaConfig = setting(factory=EmaConfig, help="Averaged weights", layer="next")
+    tf32: bool | None = setting(
+        True,
+        "TensorFloat-32 in float32 products and convolutions of NVIDIA GPUs since Ampere: faster, 10 bits of mantissa; "
+        "false: full float32; null: torch's defaults",
+        layer="next",
     )
     cache: CacheConfig = setting(factory=CacheConfig, help="Features of camera frames on disk", layer="mimetic")
+    trackio: TrackioConfig = setting(factory=TrackioConfig, help="trackio", layer="mimetic")
+    tensorboard: TensorBoardConfig = setting(factory=TensorBoardConfig, help="TensorBoard", layer="mimetic")
+    keep: KeepConfig = setting(factory=KeepConfig, help="Which checkpoints stay", layer="mimetic")
+    early_stop: EarlyStopConfig = setting(
+        factory=EarlyStopConfig, help="Ending a run early by its held-out loss", layer="mimetic"
+    )
+    out_of_memory: str = setting(
+        "stop",
+        "When the device's memory does not suffice for a batch: stop, or halve the part of it that is computed at "
+        "once, as often as needed; the gradients of the parts are added up, so that the batch stays the same",
+        choices=("stop", "halve"),
+        layer="mimetic",
+    )
+    on_bad_frame: str = setting(
+        "stop",
+        "When a frame cannot be decoded or a row cannot be read in the middle of training: stop after saving, or "
+        "skip: take the next sample in its place, name it and count it",
+        choices=("stop", "skip"),
+        layer="mimetic",
+    )
+    max_bad_frames: int = setting(
+        100, "With --on_bad_frame=skip: samples that may be skipped before the run stops", layer="mimetic"
+    )
+    requeue_exit_code: int = setting(
+        99,
+        "Exit code after a scheduler's SIGTERM or SIGUSR1 when the checkpoint is saved, so that the job may be queued "
+        "again (Grid Engine and LSF do that at 99)",
+        layer="mimetic",
+    )
     allow_missing: list[str] = setting(
         factory=list,
         help="Tensor name patterns of the policy that may be absent from the loaded weights",
@@ -222,7 +236,13 @@ class TrainConfig:
             problems.append(f"`--job.target={self.job.target}`: remote jobs are not part of mimetic yet")
         if self.policy is not None and self.save_checkpoint_to_hub and self.policy.repo_id is None:
             problems.append("`--save_checkpoint_to_hub=true` needs `--policy.repo_id`")
+        for name, value in (("keep.best", self.keep.best), ("early_stop.patience", self.early_stop.patience)):
+            if value > 0 and self.eval_steps <= 0:
+                problems.append(f"`--{name}={value}` goes by the held-out loss and needs `--eval_steps`; try 1000")
+        if not 1 <= self.requeue_exit_code <= 255:
+            problems.append(f"`--requeue_exit_code={self.requeue_exit_code}` must be between 1 and 255")
         minima = {
+            "max_bad_frames": 1,
             "steps": 1,
             "batch_size": 1,
             "num_workers": 0,

@@ -21,8 +21,9 @@ from typing import Any
 from mimetic.config.codec import encode
 from mimetic.errors import ConfigError, MissingExtra, TrainingError
 from mimetic.names import METRICS_JSONL, WANDB_RUN_JSON
-from mimetic.train.config import TrainConfig, WandbConfig
+from mimetic.train.config import TrainConfig
 from mimetic.train.state import write_json
+from mimetic.train.tracker_config import WandbConfig
 
 logger = logging.getLogger(__name__)
 

@@ -58,8 +58,8 @@ def test_newer_train_config_is_read_and_written_in_the_layout_that_both_read() -
     found = decode(TrainConfig, theirs, where="train_config.json")
     assert found.accelerator.gradient_accumulation.steps == 2
     ours = encode(found, layers=FILE_LAYERS)
-    # What is written is theirs without the groups that have their defaults.
-    assert ours.pop("accelerator") == {"mixed_precision": "no", "gradient_accumulation": {"steps": 2}}
+    # What is written is theirs without the groups and settings that have their defaults.
+    assert ours.pop("accelerator") == {"gradient_accumulation": {"steps": 2}}
     for name in ("checkpoint_format", "parallelism", "accelerator", "ema"):
         del theirs[name]
     del theirs["dataset"]["exclude_episodes"]
@@ -72,7 +72,8 @@ def test_newer_settings_are_written_only_when_they_matter() -> None:
     assert "exclude_episodes" not in plain["dataset"]
     assert "dry_run" not in plain
     full = encode(config(), full=True)
-    assert full["accelerator"] == {"mixed_precision": "no", "gradient_accumulation": {"steps": 1}}
+    assert full["accelerator"]["gradient_accumulation"] == {"steps": 1}
+    assert full["accelerator"]["grad_scaler"]["enabled"] is True
     assert full["dataset"]["exclude_episodes"] is None
     assert full["dry_run"] is False
     one = encode(TrainConfig(dataset=DatasetConfig(repo_id="x", exclude_episodes=[3])), layers=FILE_LAYERS)
@@ -138,11 +139,11 @@ def test_fields_of_newer_versions_pass_only_at_the_value_that_changes_nothing() 
     with pytest.raises(ConfigError, match="unknown setting `later`"):
         decode(Policy, {"later": True}, where="f")
     data = {"dataset": {"repo_id": "x"}}
-    decode(TrainConfig, {**data, "ema": {"enable": False, "decay": None}, "tf32": True}, where="f")
+    decode(TrainConfig, {**data, "parallelism": {"dp_shard": 1, "cfg_parallel": 1}}, where="f")
     with pytest.raises(
-        ConfigError, match=r"`ema.enable` is `true` in f, which is LeRobot's and not part of mimetic yet"
+        ConfigError, match=r"`parallelism.dp_shard` is `2` in f, which is LeRobot's and not part of mimetic yet"
     ):
-        decode(TrainConfig, {**data, "ema": {"enable": True, "decay": None}}, where="f")
+        decode(TrainConfig, {**data, "parallelism": {"dp_shard": 2}}, where="f")
 
 
 def test_missing_required_fields_are_named() -> None:

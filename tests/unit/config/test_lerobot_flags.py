@@ -30,6 +30,7 @@ DIFFERENT: dict[str, tuple[str | None, Any]] = {
     "policy.resize_imgs_with_padding": ("tuple[int, int] | null", None),  # null is read, and refused with a reason
     "policy.optimizer_grad_clip_norm": ("int | float", None),  # the default is a whole number there too
     "policy.rtc_config.prefix_attention_schedule": ("str", None),  # one of the same four words
+    "accelerator.activation_checkpointing.mode": ("str", None),  # one of the same two words
 }
 
 
@@ -164,12 +165,10 @@ def test_names_that_are_listed_as_missing_are_not_ours() -> None:
 @pytest.mark.parametrize(
     "flag",
     [
-        "tf32",
         "checkpoint_format",
         "accelerator.fsdp.cpu_offload",
-        "accelerator.grad_scaler.init_scale",
         "parallelism.dp_shard",
-        "accelerator.compile.enabled",
+        "accelerator.ddp.static_graph",
         "env.fps",
         "env.processor.gripper.use_gripper",
         "policy.down_dims",

@@ -15,7 +15,8 @@ from mimetic.errors import ConfigError, MissingExtra
 from mimetic.log import JsonLines
 from mimetic.testing.tiny import TINY_ACT
 from mimetic.train import wandb_sink
-from mimetic.train.config import TrainConfig, WandbConfig
+from mimetic.train.config import TrainConfig
+from mimetic.train.tracker_config import WandbConfig
 from mimetic.train.wandb_sink import WandbSink, named_values, require_wandb, run_tags, wandb_mode
 
 FLAGS = [
