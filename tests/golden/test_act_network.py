@@ -222,10 +222,10 @@ def test_first_adamw_step_moves_each_parameter_as_far(name, monkeypatch):
         moved = (parameter.detach() - before[key]).double().norm().item()
         # The first step is lr * gradient / (|gradient| + 1e-8): it shows rounding noise where the true gradient is
         # zero, which it is for all key biases and for queries and keys of the first decoder layer; with cameras sharp
-        # attention leaves many tiny gradients.
+        # attention leaves many tiny gradients. Up to 3 % on a processor with AVX-512, 5.1 % on one with AMX.
         noisy = key.endswith("in_proj_bias") or key.startswith("model.decoder.layers.0.self_attn.in_proj")
         expected = c.golden["adamw_first_step_update_norm"][key]
-        assert moved == pytest.approx(expected, rel=5e-2 if noisy else rtol, abs=1e-8), key
+        assert moved == pytest.approx(expected, rel=1e-1 if noisy else rtol, abs=1e-8), key
 
 
 @pytest.mark.parametrize("name", CASES)
