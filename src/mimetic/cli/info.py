@@ -1,25 +1,21 @@
 """`mimetic info`: this machine in a form that can be pasted into an issue.
 
-Versions come from package metadata, so nothing heavy is imported; torch is imported for the device part only.
+Versions come from package metadata and drivers from the system's files, so nothing heavy is imported; torch is imported
+for the devices only.
 """
 
 from __future__ import annotations
 
-import os
 import platform
-import re
-import shutil
 from dataclasses import dataclass
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from mimetic.cli import output
+from mimetic.cli.info_machine import decoders, ffmpeg, kept_features, machine
+from mimetic.cli.info_packages import MISSING, PACKAGES, extras, scripts, version
 from mimetic.fields import setting
 
 SUMMARY = "Show versions, devices and decoders of this machine, ready to paste into an issue"
-MISSING = "N/A"
-_PACKAGES = ("av", "pyarrow", "safetensors", "tokenizers", "torchvision")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +44,8 @@ def main(argv: list[str], *, debug: bool) -> int:
         output.say_json(facts)
     else:
         for name, value in facts.items():
-            output.say(f"- {name}: {_text(value)}")
+            text = _text(value)
+            output.say(f"- {name}:{text}" if text.startswith("\n") else f"- {name}: {text}")
     return 0
 
 
@@ -58,7 +55,12 @@ def gather(*, with_devices: bool) -> dict[str, Any]:
     Args:
         with_devices: import torch and ask it for devices.
     """
-    devices = _devices() if with_devices else None
+    from mimetic.accelerators.drivers import torch_build
+    from mimetic.accelerators.machine import look
+    from mimetic.cli import info_accelerators as accelerators
+
+    build, found = torch_build(), look()
+    devices = accelerators.find_devices(build, found) if with_devices else None
     facts: dict[str, Any] = {"mimetic version": version("mimetic") or MISSING}
     facts |= {
         "LeRobot version": version("lerobot") or MISSING,
@@ -68,179 +70,24 @@ def gather(*, with_devices: bool) -> dict[str, Any]:
         "Transformers version": version("transformers") or MISSING,
         "Datasets version": version("datasets") or MISSING,
         "Numpy version": version("numpy") or MISSING,
-        "FFmpeg version": _ffmpeg(),
-        "PyTorch version": version("torch") or MISSING,
+        "FFmpeg version": ffmpeg(),
+        "PyTorch version": (build and build.version) or version("torch") or MISSING,
         "Torchcodec version": version("torchcodec") or MISSING,
     }
-    facts |= _torch_facts(devices)
+    facts |= accelerators.lerobot_facts(build, devices)
     facts["Using GPU in script?"] = "<fill in>"
     facts["mimetic scripts"] = scripts()
-    facts |= _machine()
-    facts["Packages"] = {name: version(name) or MISSING for name in _PACKAGES}
-    facts["Video decoders"] = _decoders()
+    facts |= accelerators.build_facts(build, found, devices)
+    facts |= accelerators.driver_facts(build, found)
+    facts |= machine()
+    facts["Packages"] = {name: version(name) or MISSING for name in PACKAGES}
+    facts["Video decoders"] = decoders()
     facts["Kept features"] = kept_features()
     facts["Extras"] = extras()
     if devices is not None:
         facts["Devices"] = devices
+    facts["Warnings"] = accelerators.find_warnings(build, found, devices)
     return facts
-
-
-def version(package: str) -> str | None:
-    """Version of an installed package from its metadata; None when it is not installed."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def scripts() -> list[str]:
-    """Console scripts of mimetic and of the LeRobot aliases, sorted."""
-    points = metadata.entry_points(group="console_scripts")
-    return sorted({point.name for point in points if point.value.startswith(("mimetic.", "lerobot."))})
-
-
-def extras() -> dict[str, str]:
-    """Optional extras of mimetic: "installed", or the command that installs what is missing."""
-    try:
-        requirements = metadata.requires("mimetic") or []
-        names = metadata.metadata("mimetic").get_all("Provides-Extra") or []
-    except metadata.PackageNotFoundError:
-        return {}
-    needs: dict[str, list[str]] = {name: [] for name in names}
-    for requirement in requirements:
-        extra = re.search(r"extra == ['\"]([^'\"]+)['\"]", requirement)
-        package = re.match(r"[A-Za-z0-9._-]+", requirement)
-        if extra and package and extra[1] in needs:
-            needs[extra[1]].append(package[0])
-    found = {}
-    for name, packages in needs.items():
-        absent = [package for package in packages if version(package) is None]
-        found[name] = f"missing {', '.join(absent)}: pip install 'mimetic[{name}]'" if absent else "installed"
-    return found
-
-
-def kept_features() -> str:
-    """Number and size of the arrays in the folder of `--cache.features`, and where it is."""
-    from mimetic.data.cache_folder import default_cache_folder, list_caches
-
-    try:
-        folder = default_cache_folder()
-        found = list_caches(folder)
-    except (OSError, RuntimeError) as error:
-        return f"unknown: {error}"
-    place = str(folder)
-    try:
-        place = f"~/{folder.relative_to(Path.home()).as_posix()}"
-    except (ValueError, RuntimeError):
-        pass
-    size = sum(entry.n_bytes for entry in found)
-    text = f"{size / 1e9:.1f} GB" if size >= 5e7 else f"{size / 1e6:.1f} MB"
-    return f"{len(found)} arrays, {text} in {place}" if found else f"none in {place}"
-
-
-def _devices() -> list[dict[str, Any]] | str:
-    try:
-        from mimetic.accelerators.devices import describe_devices
-
-        return describe_devices()
-    except (ImportError, OSError) as error:
-        # A broken torch is what this command is asked about; the other facts matter all the more then.
-        return f"torch cannot be imported: {error}"
-
-
-def _torch_facts(devices: list[dict[str, Any]] | str | None) -> dict[str, Any]:
-    names = ("Is PyTorch built with CUDA support?", "Cuda version", "GPU model")
-    if not isinstance(devices, list):
-        return dict.fromkeys(names, MISSING if devices is not None else "not asked (--devices=false)")
-    import torch
-
-    gpus = [str(gpu.get("name")) for row in devices if row.get("type") != "cpu" for gpu in row.get("devices", [])]
-    facts: dict[str, Any] = {
-        names[0]: torch.version.cuda is not None,
-        names[1]: torch.version.cuda or MISSING,
-        names[2]: ", ".join(gpus) or MISSING,
-        "HIP version": torch.version.hip or MISSING,
-        "Torch threads": torch.get_num_threads(),
-    }
-    if torch.cuda.is_available():
-        facts["Precisions of the GPU"] = {
-            "bf16": torch.cuda.is_bf16_supported(including_emulation=False),
-            "fp16": True,
-            "tf32": torch.cuda.get_device_capability()[0] >= 8 and torch.version.hip is None,
-        }
-    return facts
-
-
-def _machine() -> dict[str, Any]:
-    place = Path.cwd()
-    return {
-        "Processor": _processor(),
-        "Cores": f"{_usable_cores()} usable of {os.cpu_count()}",
-        "Memory": _memory(),
-        "Free disk": f"{shutil.disk_usage(place).free / 2**30:.1f} GiB in the current folder",
-    }
-
-
-def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        found = re.search(r"^model name\s*:\s*(.+)$", info.read_text(errors="replace"), re.MULTILINE)
-        if found:
-            return found[1].strip()
-    return platform.processor() or platform.machine()
-
-
-def _memory() -> str:
-    """Total and available memory; available is known on Linux only."""
-    try:
-        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return MISSING
-    text = f"{total / 2**30:.1f} GiB"
-    info = Path("/proc/meminfo")
-    if info.is_file():
-        free = re.search(r"^MemAvailable:\s*(\d+) kB", info.read_text(), re.MULTILINE)
-        if free:
-            text += f", {int(free[1]) / 2**20:.1f} GiB available"
-    return text
-
-
-def _ffmpeg() -> str:
-    """Version of the ffmpeg program; PyAV brings its own libraries and needs none."""
-    program = shutil.which("ffmpeg")
-    if program is None:
-        return MISSING
-    import subprocess
-
-    try:
-        done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=5, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return MISSING
-    found = re.match(r"ffmpeg version (\S+)", done.stdout)
-    return found[1] if found else MISSING
-
-
-def _decoders() -> dict[str, str]:
-    """Which video decoders can be loaded, with the reason when one cannot."""
-    found = {}
-    try:
-        import av
-
-        libraries = getattr(av, "library_versions", {})
-        codec = ".".join(map(str, libraries.get("libavcodec", ())))
-        names = [name for name in ("av1", "libdav1d", "h264", "hevc") if name in av.codecs_available]
-        found["pyav"] = f"works, libavcodec {codec}, decodes {', '.join(names)}"
-    except (ImportError, OSError) as error:
-        found["pyav"] = f"broken: {error}"
-    if version("torchcodec") is None:
-        found["torchcodec"] = "not installed; not needed"
-    else:
-        found["torchcodec"] = "installed; `auto` tries it on the first video of a dataset"
-    return found
 
 
 def _text(value: Any) -> str:
@@ -250,19 +97,31 @@ def _text(value: Any) -> str:
         return "; ".join(f"{name} {_text(item)}" for name, item in value.items()) or "none"
     if isinstance(value, list):
         if value and isinstance(value[0], dict):
-            return "".join(f"\n  - {_device(row)}" for row in value)
+            return "".join(f"\n  - {_row(row)}" for row in value)
         return ", ".join(map(str, value)) or "none"
     return str(value)
 
 
-def _device(row: dict[str, Any]) -> str:
+def _row(row: dict[str, Any]) -> str:
+    if "problem" in row:
+        return f"{row['problem']}: {row['remedy']}" if row["remedy"] else str(row["problem"])
     if not row.get("available"):
-        return f"{row.get('type')}: not here ({row.get('reason')})"
-    parts = []
-    for device in row.get("devices", []):
-        name, rest = device.get("name", ""), {key: item for key, item in device.items() if key != "name"}
-        facts = ", ".join(
-            f"{key.replace('_gib', '')} {item}{' GiB' if '_gib' in key else ''}" for key, item in rest.items()
-        )
-        parts.append(f"{name} ({facts})" if facts else str(name))
+        remedy, said = row.get("remedy"), row.get("torch says")
+        text = f"{row.get('type')}: not here ({row.get('reason')})" + (f": {remedy}" if remedy else "")
+        return text + (f"; torch says: {said}" if said else "")
+    parts = [_device(device) for device in row.get("devices", [])]
     return f"{row.get('type')}: {'; '.join(parts) or 'available'}"
+
+
+def _device(device: dict[str, Any]) -> str:
+    """Name, memory, architecture and precisions; JSON has the rest, such as why a precision is not there."""
+    facts = {
+        key.replace("_gib", ""): f"{_text(value)}{' GiB' if '_gib' in key else ''}" for key, value in device.items()
+    }
+    supports = device.get("supports")
+    if isinstance(supports, dict):
+        names = (("bf16", "bf16"), ("fp16", "fp16"), ("tf32", "TF32"))
+        facts["precisions"] = " ".join(["float32", *(shown for name, shown in names if supports.get(name))])
+    name = facts.pop("name", "")
+    rest = ", ".join(f"{key} {text}" for key, text in facts.items() if key not in ("supports", "why_not"))
+    return f"{name} ({rest})" if rest else name
