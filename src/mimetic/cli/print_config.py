@@ -19,7 +19,8 @@ def print_config(cls: type, argv: list[str], *, prog: str, module: ModuleType) -
         cls: settings dataclass of the command.
         argv: its flags.
         prog: the command, such as "mimetic train".
-        module: module of the command, whose own `load_policy` and `with_preset` are used when it has them.
+        module: module of the command, whose own `load_file`, `load_policy` and `with_preset` are used when it has
+            them.
 
     Returns:
         The exit code.
@@ -33,7 +34,8 @@ def print_config(cls: type, argv: list[str], *, prog: str, module: ModuleType) -
     from mimetic.config.parse import parse
 
     load_policy = getattr(module, "load_policy", sources.load_policy)
-    parsed = parse(cls, argv, prog=prog, load_policy=load_policy, is_checked=False)
+    load_file = getattr(module, "load_file", sources.load_file)
+    parsed = parse(cls, argv, prog=prog, load_file=load_file, load_policy=load_policy, is_checked=False)
     complete = getattr(module, "with_preset", None)
     value, origins = complete(parsed.value, parsed.origins) if complete else (parsed.value, parsed.origins)
     output.say(f"# {prog}: settings and where they come from")

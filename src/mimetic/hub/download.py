@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from mimetic.errors import HubError, MimeticError, OfflineError
 from mimetic.hub.locate import RepoType, check_repo_id, is_offline, lerobot_home
+from mimetic.hub.upload import is_connection
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +42,7 @@ def download_snapshot(
     revision: str | None = None,
     cache: Path | None = None,
     allow_patterns: Sequence[str] | None = None,
+    ignore_patterns: Sequence[str] | None = None,
 ) -> Path:
     """Download a repository and return the folder of its snapshot.
 
@@ -48,7 +51,8 @@ def download_snapshot(
         repo_type: "dataset" or "model".
         revision: branch, tag or commit.
         cache: folder of the cache; the hub's default without it.
-        allow_patterns: file patterns to fetch; all without it.
+        allow_patterns: file patterns to fetch; all without it. `*` stands for slashes too.
+        ignore_patterns: file patterns to leave out.
 
     Raises:
         OfflineError: the network is forbidden or not there.
@@ -65,9 +69,62 @@ def download_snapshot(
             revision=revision,
             cache_dir=cache,
             allow_patterns=list(allow_patterns) if allow_patterns is not None else None,
+            ignore_patterns=list(ignore_patterns) if ignore_patterns is not None else None,
         )
     except Exception as error:  # the edge to a third-party client: its errors differ between releases
         raise _translated(error, repo_id, repo_type) from error
+    return Path(folder)
+
+
+def list_files(repo_id: str, *, revision: str | None = None) -> tuple[str, dict[str, int]]:
+    """The newest commit of a model's repository, and its files with their sizes [bytes].
+
+    Args:
+        repo_id: `user/name`.
+        revision: branch, tag or commit; `main` without it.
+
+    Raises:
+        OfflineError: the network is forbidden or not there.
+        HubError: the hub refuses.
+    """
+    check_repo_id(repo_id)
+    _require_network(repo_id)
+    import huggingface_hub
+
+    try:
+        hub = huggingface_hub.HfApi()
+        commit = str(hub.repo_info(repo_id, revision=revision).sha)
+        rows: Any = hub.list_repo_tree(repo_id, recursive=True, revision=commit)
+        return commit, {str(row.path): int(row.size) for row in rows if hasattr(row, "size")}
+    except Exception as error:  # see download_snapshot
+        raise _translated(error, repo_id, "model") from error
+
+
+def download_files(repo_id: str, paths: Sequence[str], *, revision: str, into: Path | None = None) -> Path:
+    """Download single files of a model's repository and return the folder above them.
+
+    Args:
+        repo_id: `user/name`.
+        paths: names in the repository, without characters that patterns use.
+        revision: commit.
+        into: folder that gets the files themselves; the hub's cache without it.
+
+    Raises:
+        OfflineError: the network is forbidden or not there.
+        HubError: the hub refuses.
+    """
+    check_repo_id(repo_id)
+    _require_network(repo_id)
+    import huggingface_hub
+
+    try:
+        folder = huggingface_hub.snapshot_download(
+            repo_id, revision=revision, allow_patterns=list(paths), local_dir=into
+        )
+    except Exception as error:  # see download_snapshot
+        raise _translated(error, repo_id, "model") from error
+    if into is not None:
+        shutil.rmtree(into / ".cache", ignore_errors=True)  # the client's notes on what it fetched
     return Path(folder)
 
 
@@ -114,7 +171,7 @@ def _translated(error: Exception, repo_id: str, repo_type: str) -> MimeticError:
             f"the hub has no {repo_type} `{repo_id}` that you may read ({name})",
             "check the spelling; a private repository needs a login (`hf auth login`)",
         )
-    if isinstance(error, OSError) or "Connect" in name or "Timeout" in name or "Offline" in name:
+    if isinstance(error, OSError) or is_connection(error) or "Offline" in name:
         return OfflineError(
             f"`{repo_id}` is not on this machine, and the hub cannot be reached ({_reason(error)})",
             "copy it here and give its folder, or try again with a connection",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from mimetic.errors import CheckpointNotFound
-from mimetic.hub.download import download_snapshot
+from mimetic.hub.checkpoints import newest_policy, require_safe
+from mimetic.hub.download import download_files, download_snapshot, list_files
 from mimetic.hub.locate import cached_snapshot, hub_cache, is_offline
+from mimetic.hub.upload import POLICY_FILES
 from mimetic.names import CHECKPOINTS_DIR, CONFIG_JSON, LAST, LAST_TXT, PRETRAINED_DIR, TRAIN_CONFIG_JSON, WEIGHTS
+
+logger = logging.getLogger(__name__)
 
 
 def find_policy(path: str | Path, *, revision: str | None = None) -> Path:
@@ -44,9 +49,28 @@ def find_policy(path: str | Path, *, revision: str | None = None) -> Path:
             f"no policy at {path}: there is no such folder, and HF_HUB_OFFLINE forbids looking on the hub",
             _nearest(folder),
         )
-    return download_snapshot(
-        text, "model", revision=revision, allow_patterns=["*.json", "*.safetensors", "tokenizer/*", "*.txt"]
+    folder = download_snapshot(
+        text,
+        "model",
+        revision=revision,
+        allow_patterns=["*.json", "*.safetensors", "tokenizer/*", "*.txt"],
+        ignore_patterns=[f"{CHECKPOINTS_DIR}/*"],  # a run that pushes its checkpoints keeps them in its repository
     )
+    return folder if (folder / CONFIG_JSON).is_file() else _of_newest_checkpoint(text, revision)
+
+
+def _of_newest_checkpoint(repo_id: str, revision: str | None) -> Path:
+    """The policy of a repository whose run has only pushed checkpoints so far."""
+    commit, files = list_files(repo_id, revision=revision)
+    place = newest_policy(list(files))
+    if place is None:
+        raise CheckpointNotFound(
+            f"the hub's `{repo_id}` holds no policy (expected {CONFIG_JSON})", "name another repository"
+        )
+    wanted = [name for name in files if name.startswith(f"{place}/") and name.endswith(POLICY_FILES)]
+    require_safe(wanted, repo_id)
+    logger.info("hub: %s holds no finished policy; taking %s, its newest checkpoint", repo_id, place)
+    return download_files(repo_id, wanted, revision=commit) / place
 
 
 def _candidates(folder: Path) -> list[Path]:
