@@ -244,9 +244,9 @@ def test_released_dtypes(bfloat16_vlm, scene):
     with torch.no_grad():
         plain.loss(batch, noise[0], time[0], record)
         errors, _ = policy.errors(batch, noise=noise[0], time=time[0])
-    if has_native_bfloat16(torch.device("cpu")):
+    if has_native_bfloat16(torch.device("cpu")) and not getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)():
         assert torch.equal(errors, record["losses_full"])
-    # Elsewhere products may be rounded by shape: the README's bound for other casts, 4e-2 on velocities.
+    # Elsewhere, and with AMX, products may be rounded by shape: the README's bound for other casts, 4e-2 on velocities.
     sizes = record["u_t"].abs() + record["v_t"].abs() + 1
     assert ((errors - record["losses_full"]).abs() <= 2 * 4e-2 * sizes).all()
 
