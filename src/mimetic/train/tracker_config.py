@@ -16,7 +16,7 @@ class WandbConfig:
     enable: bool = setting(
         False, "Send the values of metrics.jsonl to Weights & Biases too; needs `pip install 'mimetic[wandb]'`"
     )
-    disable_artifact: bool = setting(False, "Do not upload the weights of each checkpoint")
+    disable_artifact: bool = setting(False, "Do not hand checkpoints to wandb as artifacts")
     project: str = setting("lerobot", "Project")
     entity: str | None = setting(None, "User or team")
     notes: str | None = setting(None, "Notes of the run")
@@ -37,11 +37,11 @@ class TrackioConfig:
 
     enable: bool = setting(
         False,
-        "Write the values of metrics.jsonl to trackio too; `trackio show` opens them. Needs "
+        "Write the values of metrics.jsonl to trackio too, on this machine; `trackio show` opens them. Needs "
         "`pip install 'mimetic[trackio]'`",
         layer="mimetic",
     )
-    project: str = setting("mimetic", "Project", layer="mimetic")
+    project: str = setting("mimetic", "Project of trackio, a database of its own", layer="mimetic")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,11 +1,11 @@
-"""Logging to Weights & Biases with a stand-in for its package; once for real, offline, where it is installed."""
+"""Numbers for Weights & Biases, with a stand-in for its package; for real: tests/end_to_end/test_trackers.py."""
 
 import json
 import os
-import subprocess
 import sys
 import time
 import types
+from pathlib import Path
 
 import pytest
 
@@ -14,10 +14,10 @@ from mimetic.config.parse import parse
 from mimetic.errors import ConfigError, MissingExtra
 from mimetic.log import JsonLines
 from mimetic.testing.tiny import TINY_ACT
-from mimetic.train import wandb_sink
 from mimetic.train.config import TrainConfig
 from mimetic.train.tracker_config import WandbConfig
-from mimetic.train.wandb_sink import WandbSink, named_values, require_wandb, run_tags, wandb_mode
+from mimetic.train.trackers import wandb as wandb_tracker
+from mimetic.train.trackers.wandb import WandbTracker, require_wandb, run_tags, wandb_mode
 
 FLAGS = [
     *TINY_ACT,
@@ -30,6 +30,7 @@ FLAGS = [
     "--log_freq=1",
     "--eval_steps=2",
     "--wandb.enable=true",
+    "--wandb.disable_artifact=true",  # test_trackers_artifacts.py
 ]
 
 
@@ -57,7 +58,7 @@ class FakeRun:
 
 
 class FakeWandb(types.ModuleType):
-    """The three calls that mimetic makes."""
+    """The calls that mimetic makes."""
 
     def __init__(self):
         super().__init__("wandb")
@@ -83,6 +84,7 @@ def wandb(monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", package)
     for name in ("WANDB_MODE", "WANDB_API_KEY"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")  # what an offline run sets would stay
     return package
 
 
@@ -150,6 +152,28 @@ def test_tags_are_cut_where_wandb_would_refuse_them(fixtures):
     assert len(run_tags(config)[1]) == 64
 
 
+LIMIT = {"finish_timeout": 30, "finish_timeout_raises": True}
+
+
+@pytest.mark.parametrize(("known", "limit"), [(LIMIT, LIMIT), ({}, {})])
+def test_a_connection_that_hangs_does_not_hold_up_the_end_where_wandb_can_help_it(wandb, train, known, limit):
+    wandb.Settings = types.SimpleNamespace(model_fields=known)
+    assert train() == 0
+    assert wandb.runs[0].arguments["settings"] == {"silent": True, **limit}
+
+
+def test_an_end_that_takes_too_long_says_how_to_send_the_rest(wandb, train, capsys):
+    def late():
+        raise TimeoutError("Timed out finishing run.")
+
+    wandb.on_finish = late
+    assert train() == 0
+    told = [line for line in capsys.readouterr().err.splitlines() if "WARNING" in line]
+    place = Path(wandb.runs[0].dir).parent
+    assert len(told) == 1
+    assert f"wandb has not taken everything after 30 s; `wandb sync --include-online {place}` sends it" in told[0]
+
+
 def test_tags_can_be_left_out(wandb, train):
     assert train("--wandb.add_tags=false") == 0
     assert wandb.runs[0].arguments["tags"] is None
@@ -168,13 +192,13 @@ def test_a_run_of_lerobot_is_found_by_the_folder_that_it_left(tmp_path):
     folder = tmp_path / "wandb" / "latest-run"
     folder.mkdir(parents=True)
     (folder / "run-abc123.wandb").touch()
-    assert wandb_sink._stored_id(tmp_path) == "abc123"
+    assert wandb_tracker._stored_id(tmp_path) == "abc123"
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"id": 3}', "{"])
 def test_a_damaged_file_of_the_id_begins_a_new_run(tmp_path, content):
     (tmp_path / "wandb_run.json").write_text(content)
-    assert wandb_sink._stored_id(tmp_path) is None
+    assert wandb_tracker._stored_id(tmp_path) is None
 
 
 def test_resuming_a_training_without_a_run_begins_one(wandb, train, tmp_path):
@@ -213,14 +237,15 @@ def test_a_failure_in_mid_run_costs_one_warning(wandb, train, tmp_path, capsys):
 
 
 def test_a_service_that_hangs_holds_up_nothing(wandb, train, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(wandb_sink, "_PATIENCE", 0.2)
+    monkeypatch.setattr(wandb_tracker, "FINISH_S", 0.2)
+    monkeypatch.setattr(wandb_tracker, "_MARGIN_S", 0.0)
     hang = []
     wandb.on_log = lambda: (hang.append(1), time.sleep(30))
     started = time.monotonic()
     assert train() == 0
     assert time.monotonic() - started < 20  # the first of the eight values alone hangs for 30 s
     assert hang == [1]
-    assert "wandb has not sent everything" in capsys.readouterr().err
+    assert "wandb has not taken everything" in capsys.readouterr().err
     assert len(records(tmp_path / "run", "train")) == 4
 
 
@@ -274,6 +299,17 @@ def test_offline_needs_no_login_and_says_how_to_send_it_later(wandb, train, tmp_
     assert f"`wandb sync {tmp_path / 'run' / 'wandb' / 'run-1-id0'}`" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("before", "after"), [(None, "false"), ("true", "true")])
+def test_offline_the_package_reports_nothing_about_itself_unless_asked(wandb, monkeypatch, before, after):
+    monkeypatch.delenv("WANDB_ERROR_REPORTING")
+    if before is not None:
+        monkeypatch.setenv("WANDB_ERROR_REPORTING", before)
+    require_wandb(WandbConfig(enable=True))
+    assert os.environ.get("WANDB_ERROR_REPORTING") == before
+    require_wandb(WandbConfig(enable=True, mode="offline"))
+    assert os.environ["WANDB_ERROR_REPORTING"] == after
+
+
 def test_disabled_needs_nothing(train, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     assert train("--wandb.mode=disabled") == 0
@@ -296,16 +332,6 @@ def test_a_failed_start_of_a_resumed_training_leaves_its_checkpoints(wandb, trai
     wandb.init_error = RuntimeError("no route to the server")
     assert main(["train", "--resume=true", f"--config_path={tmp_path / 'run'}", "--steps=6"]) == 1
     assert (tmp_path / "run" / "checkpoints" / "000004").is_dir()
-
-
-def test_the_log_says_that_checkpoints_stay_here(wandb, train, capsys):
-    assert train() == 0
-    assert capsys.readouterr().err.count("checkpoints are not uploaded") == 1
-
-
-def test_it_does_not_say_so_when_nobody_wants_them(wandb, train, capsys):
-    assert train("--wandb.disable_artifact=true") == 0
-    assert "not uploaded" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -342,32 +368,9 @@ def test_a_refused_login_is_an_error_of_the_command(wandb):
     require_wandb(WandbConfig())
 
 
-def test_records_without_scalars_are_left_out(wandb):
-    assert named_values({"kind": "resume", "steps": 3}) == {}
-    assert named_values({"kind": "train", "steps": 3, "loss": 0.5, "text": "x"}) == {
-        "train/steps": 3,
-        "train/loss": 0.5,
-    }
+def test_a_record_without_scalars_is_not_logged(wandb):
     run = wandb.init(id=None, dir="x", mode="offline")
-    sink = WandbSink(run)
-    sink.write({"kind": "resume", "steps": 3})
-    sink.close(exit_code=0)
+    tracker = WandbTracker(run)
+    tracker.write({"kind": "resume", "steps": 3})
+    tracker.close(exit_code=0)
     assert (run.logged, run.exit_code) == ([], 0)
-
-
-@pytest.mark.slow
-def test_the_real_package_offline(fixtures, tmp_path):
-    pytest.importorskip("wandb")
-    root = fixtures / "training" / "dataset_tiny_vec"
-    words = [*FLAGS, f"--dataset.root={root}", f"--output_dir={tmp_path / 'run'}", "--wandb.mode=offline"]
-    environment = {**os.environ, "HOME": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-m", "mimetic", "train", *words], capture_output=True, text=True, timeout=200, env=environment
-    )
-    assert done.returncode == 0, done.stderr
-    (file,) = (tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb")
-    stored = file.read_bytes()
-    assert b"train/samples_per_s" in stored
-    assert b"eval/eval_loss" in stored
-    assert json.loads((tmp_path / "run" / "wandb_run.json").read_text())["id"] in file.name
-    assert f"wandb sync {file.parent}" in done.stderr
