@@ -143,6 +143,15 @@ class Dataset:
         """One sentence on why this decoder was chosen."""
         return self._source.backend_reason
 
+    @property
+    def excluded(self) -> list[int]:
+        """Episodes that were left out on request when the dataset was opened."""
+        return list(self._source.excluded)
+
+    def files_in_use(self) -> list[tuple[Path, float]]:
+        """Files that threads are reading at this moment, and for how long [s], the longest first."""
+        return self._source.files_in_use()
+
     def __len__(self) -> int:
         return self.num_frames
 
@@ -278,6 +287,37 @@ class Dataset:
     def find_non_finite(self) -> list[NonFinite]:
         """NaN and infinite values in this view, by feature and episode."""
         return find_non_finite(self._source, self._runs)
+
+    def row_faults(self, positions: Sequence[int] | Ints, keys: Collection[str]) -> dict[int, str]:
+        """What is not finite in the windows of some samples; looks at the rows in memory only, and decodes nothing.
+
+        Args:
+            positions: (B,) positions in this view.
+            keys: numeric features that must be finite, such as those that the policy reads.
+
+        Returns:
+            For each such sample its place in `positions`, and a sentence with the feature, the frame and the file.
+        """
+        rows = self._to_rows(np.asarray(positions, dtype=np.int64))
+        runs = self._source.runs
+        of_row = runs.of_row[rows]
+        found: dict[int, str] = {}
+        for key in keys:
+            finite = self._source.finite_rows(key)
+            if finite is None:
+                continue
+            window = rows[:, None]
+            if key in self._windows:
+                window = window_rows(rows, self._windows[key], runs.start[of_row], runs.end[of_row])[0]
+            is_finite = finite[window]
+            for place in np.flatnonzero(~is_finite.all(axis=1)).tolist():
+                address = self._source.address(int(window[place, np.argmin(is_finite[place])]))
+                found.setdefault(
+                    place,
+                    f"`{key}` of episode {address.episode}, frame {address.frame} is not finite "
+                    f"(row {address.data_row} of `{address.data_file}`)",
+                )
+        return found
 
     def close(self) -> None:
         """Close the open video files; reading opens them again."""

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -17,12 +18,87 @@ logger = logging.getLogger(__name__)
 
 _PAUSE_S = 0.2
 _TAKEN = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
+_open: weakref.WeakSet[LockFile] = weakref.WeakSet()
+
+
+class LockFile:
+    """An open file that one holder at a time can lock; its text says who that is.
+
+    The file stays behind, since removing it would let two processes lock two files of the same name. Two handles
+    of the same process exclude each other too.
+
+    Args:
+        path: file to lock; made when it is not there.
+
+    Raises:
+        OSError: the file cannot be made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        self._has_lock = False
+        _open.add(self)
+
+    def try_lock(self) -> bool:
+        """Lock the file unless somebody else holds it; returns whether it is ours now.
+
+        Raises:
+            OSError: the file system has no locks.
+        """
+        try:
+            _lock(self._handle)
+        except OSError as error:
+            if error.errno in _TAKEN:
+                return False
+            raise
+        self._has_lock = True
+        return True
+
+    def text(self) -> str:
+        """What the last holder wrote; empty where it cannot be read."""
+        try:
+            return self.path.read_bytes().decode(errors="replace")
+        except OSError:  # Windows, when a holder of another program has locked these bytes
+            return ""
+
+    def write(self, text: str) -> None:
+        """Replace the text.
+
+        Raises:
+            OSError: the disk is full or fails.
+        """
+        os.ftruncate(self._handle, 0)
+        os.lseek(self._handle, 0, os.SEEK_SET)
+        os.write(self._handle, text.encode())
+
+    def close(self) -> None:
+        """Release the lock, if it is ours, and close the file; may be called again."""
+        if self._handle < 0:
+            return
+        if self._has_lock:
+            _unlock(self._handle)
+        self.forget()
+
+    def forget(self) -> None:
+        """Close the file without releasing the lock, as a forked child must do whose parent still holds it."""
+        if self._handle >= 0:
+            os.close(self._handle)
+        self._handle, self._has_lock = -1, False
+
+
+def _forget_all() -> None:
+    for file in list(_open):
+        file.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    # A child that outlives a killed parent must not keep what the parent had locked.
+    os.register_at_fork(after_in_child=_forget_all)
 
 
 class FileLock:
-    """While active, no other process holds the lock on the same file.
-
-    The file stays behind, since removing it would let two processes lock two files of the same name.
+    """While active, no other process holds the lock on the same file; waits for one that does.
 
     Args:
         path: file to lock; made when it is not there. It names its owner, for messages.
@@ -38,66 +114,64 @@ class FileLock:
         self.path = path
         self._purpose = purpose
         self._give_up = give_up
-        self._handle = -1
+        self._file: LockFile | None = None
 
     def __enter__(self) -> FileLock:
-        self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        self._file = LockFile(self.path)
         try:
-            self._wait()
-            os.ftruncate(self._handle, 0)
-            os.write(self._handle, str(os.getpid()).encode())
+            self._wait(self._file)
+            self._file.write(str(os.getpid()))
         except BaseException:
-            self._close()
+            self._file.close()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close()
+        if self._file is not None:
+            self._file.close()
 
-    def _wait(self) -> None:
+    def _wait(self, file: LockFile) -> None:
         has_told = False
-        while not self._try():
+        while not self._try(file):
             if not has_told:
                 has_told = True
-                owner = self.path.read_bytes().decode(errors="replace") if sys.platform != "win32" else ""
+                owner = file.text() if sys.platform != "win32" else ""
                 logger.info(
                     "another run%s is %s; waiting for it", f" (process {owner})" if owner else "", self._purpose
                 )
             self._give_up()
             time.sleep(_PAUSE_S)
 
-    def _try(self) -> bool:
+    def _try(self, file: LockFile) -> bool:
         try:
-            _lock(self._handle)
+            return file.try_lock()
         except OSError as error:
-            if error.errno in _TAKEN:
-                return False
             raise CacheError(
                 f"`{self.path}` cannot be locked: {error.strerror or error}",
                 "two runs could damage each other's features there: choose a folder on another file system with "
                 "`--cache.folder=FOLDER`, or `--cache.features=off`",
             ) from error
-        return True
-
-    def _close(self) -> None:
-        if self._handle >= 0:
-            os.close(self._handle)  # which also unlocks it
-            self._handle = -1
 
 
 if sys.platform == "win32":
     import msvcrt
 
+    # Far beyond the end, so that the file's text can still be read.
     def _lock(handle: int) -> None:
-        # Far beyond the end, so that the file's text can still be read.
         os.lseek(handle, 1 << 30, os.SEEK_SET)
         msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-        os.lseek(handle, 0, os.SEEK_SET)
+
+    def _unlock(handle: int) -> None:
+        os.lseek(handle, 1 << 30, os.SEEK_SET)
+        msvcrt.locking(handle, msvcrt.LK_UNLCK, 1)
 
 else:
     import fcntl
 
     def _lock(handle: int) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _unlock(handle: int) -> None:
+        fcntl.flock(handle, fcntl.LOCK_UN)

@@ -4,30 +4,40 @@ Decoding and array copies release Python's lock, so threads are enough: no proce
 decoders are shared. Batches come in order, and are the same, bit for bit, for every number of workers: each sample's
 augmentation has a generator of its own, seeded by (seed, epoch, place in the epoch). The global random generators are
 never touched, so that loading data cannot change training.
+
+A sample that cannot be read ends the iteration, or gives its place to the next one of the epoch's order that can be
+read (`on_bad_frame`). Which one that is depends on the order and the files alone: a resumed run delivers the same.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, overload
+from pathlib import Path
+from typing import Any, Literal, Protocol, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mimetic.data.bad_frames import BadFrame, BadFrames, is_data_fault
+from mimetic.data.loader_threads import LoaderThreads, Task, Watch, one_torch_thread
 from mimetic.data.sampler import EpisodeSampler, shard_batches
+from mimetic.errors import DatasetError, MimeticError, TrainingError
 
 logger = logging.getLogger(__name__)
 
 Batch = dict[str, Tensor | list[str]]
+OnBadFrame = Literal["stop", "skip", "drop"]
+PATIENCE_S = 60.0
+"""A batch that takes longer is reported [s]."""
 _N_NAMED = 8  # frames named in the note of an error
+_N_FILES = 3
 
 
 class BatchSource(Protocol):
@@ -39,6 +49,10 @@ class BatchSource(Protocol):
 
     def address(self, position: int) -> Any:
         """Where a sample comes from: an object with `episode` and `frame`."""
+        ...
+
+    def files_in_use(self) -> Sequence[tuple[Path, float]]:
+        """Files that threads are reading at this moment, and for how long [s], the longest first."""
         ...
 
 
@@ -78,12 +92,29 @@ class SampleGenerators(Sequence[torch.Generator]):
 
 @dataclass(frozen=True)
 class _Job:
-    """One batch to build: its number in the epoch, and its samples as places in the epoch and in the dataset."""
+    """One batch to build: its number in the epoch, and its samples as places in the epoch's order of positions."""
 
     epoch: int
     number: int
     places: list[int]
-    positions: list[int]
+    order: NDArray[np.int64]
+
+    def position(self, place: int) -> int:
+        """Position of a place; places beyond the end of the order begin it again."""
+        return int(self.order[place % len(self.order)])
+
+    @property
+    def positions(self) -> list[int]:
+        """Positions of all places."""
+        return [self.position(place) for place in self.places]
+
+
+@dataclass(frozen=True)
+class _Built:
+    """A batch, None when nothing of it could be read; and the samples that were left out of it."""
+
+    batch: Batch | None
+    left_out: Sequence[BadFrame] = ()
 
 
 class BatchLoader:
@@ -102,7 +133,21 @@ class BatchLoader:
         pin_memory: put tensors into page-locked memory, for copies to a CUDA device.
         num_processes: processes of a distributed run, which share the batches (`shard_batches`).
         rank: number of this process.
+        on_bad_frame: when a sample cannot be read: "stop" raises; "skip" puts the next sample of the epoch's order that
+            can be read in its place, so that batches stay full and everything after it stays where it is; "drop" leaves
+            it out, so that batches shrink.
+        max_bad_frames: samples that may be left out, each counted once; one more raises.
+        row_faults: positions -> what is wrong with those that must not be learnt from, by place in the list; asked
+            unless bad frames stop.
+        excluded: episodes that the run leaves out already, for hints.
+        patience_s: a batch that takes longer is reported, again after twice that time, and so on [s].
+
+    Attributes:
+        on_wait: called about twice a second, in the asking thread, while a batch of the workers is waited for; what it
+            raises ends the waiting.
     """
+
+    on_wait: Callable[[], None] | None = None
 
     def __init__(
         self,
@@ -116,6 +161,11 @@ class BatchLoader:
         pin_memory: bool = False,
         num_processes: int = 1,
         rank: int = 0,
+        on_bad_frame: OnBadFrame = "stop",
+        max_bad_frames: int = 100,
+        row_faults: Callable[[Sequence[int]], Mapping[int, str]] | None = None,
+        excluded: Sequence[int] = (),
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self.dataset = dataset
         self.sampler = sampler
@@ -126,8 +176,22 @@ class BatchLoader:
         self.pin_memory = pin_memory and torch.cuda.is_available()
         self.num_processes = num_processes
         self.rank = rank
+        self.on_bad_frame = on_bad_frame
+        self.patience_s = patience_s
+        self._row_faults = row_faults
+        self._bad = BadFrames(max_bad_frames, excluded)
         self._lock = threading.Lock()
-        self._pools: set[ThreadPoolExecutor] = set()
+        self._pools: set[_Threads] = set()
+
+    @property
+    def bad_frames(self) -> Sequence[BadFrame]:
+        """Samples that were left out of the delivered batches, each once, in the order in which they were met."""
+        return self._bad.delivered
+
+    @property
+    def skipped(self) -> int:
+        """How many these are."""
+        return len(self._bad.delivered)
 
     def batches(self, epoch: int, start_index: int = 0) -> Iterator[Batch]:
         """Batches of one epoch.
@@ -137,7 +201,9 @@ class BatchLoader:
             start_index: first sample not used yet; see `resume_position`.
 
         Raises:
-            Exception: what building a batch raised, when its turn comes, with a note that names the frames.
+            DatasetError: a sample cannot be read, or more of them than may be left out, when its turn comes.
+            TrainingError: memory ran out in a worker, or the workers are gone.
+            Exception: what else building a batch raised, when its turn comes, with a note that names the frames.
         """
         return self._deliver(self._jobs(epoch, start_index))
 
@@ -150,7 +216,7 @@ class BatchLoader:
         with self._lock:
             pools, self._pools = self._pools, set()
         for pool in pools:
-            pool.shutdown(wait=True, cancel_futures=True)
+            pool.close(self._tell_busy)
 
     def _jobs(self, epoch: int, start_index: int) -> Iterator[_Job]:
         order = self.sampler.order(epoch)
@@ -163,8 +229,7 @@ class BatchLoader:
         )
         for places in shards:
             number = int(places[0]) // (self.batch_size * self.num_processes)
-            positions: NDArray[np.int64] = order[places % len(order)]
-            yield _Job(epoch, number, places.tolist(), positions.tolist())
+            yield _Job(epoch, number, places.tolist(), order)
 
     def _endless_jobs(self, epoch: int, start_index: int) -> Iterator[_Job]:
         while True:
@@ -172,13 +237,23 @@ class BatchLoader:
             epoch, start_index = epoch + 1, 0
 
     def _deliver(self, jobs: Iterator[_Job]) -> Iterator[Batch]:
-        if self.num_workers == 0:
+        for built in self._built_here(jobs) if self.num_workers == 0 else self._built_by_threads(jobs):
+            self._bad.deliver(built.left_out)
+            if built.batch is not None:
+                yield built.batch
+
+    def _built_here(self, jobs: Iterator[_Job]) -> Iterator[_Built]:
+        watch = Watch[_Job](lambda job, seconds: self._tell_overdue(job, f"{seconds:.0f} s"), self.patience_s)
+        try:
             for job in jobs:
-                with _one_torch_thread():
-                    batch = self._build(job)
-                yield batch
-            return
-        pool = _start_pool(self.num_workers)
+                with one_torch_thread(), watch.making(job):
+                    built = self._build(job)
+                yield built
+        finally:
+            watch.close()
+
+    def _built_by_threads(self, jobs: Iterator[_Job]) -> Iterator[_Built]:
+        pool = _Threads(self.num_workers, self._build, self._tell_waiting, self.patience_s)
         with self._lock:
             self._pools.add(pool)
         try:
@@ -186,48 +261,156 @@ class BatchLoader:
         finally:
             with self._lock:
                 self._pools.discard(pool)
-            pool.shutdown(wait=True, cancel_futures=True)
+            pool.close(self._tell_busy)
 
-    def _from_pool(self, pool: ThreadPoolExecutor, jobs: Iterator[_Job]) -> Iterator[Batch]:
+    def _from_pool(self, pool: _Threads, jobs: Iterator[_Job]) -> Iterator[_Built]:
         """Keep the workers supplied; hand out results in the order of the jobs."""
-        waiting: deque[Future[Batch]] = deque()
+        waiting: deque[_Task] = deque()
         for job in jobs:
             if not self._submit(pool, job, waiting):
                 return
             if len(waiting) > self.num_workers * self.prefetch_factor:
-                yield waiting.popleft().result()
-        while waiting and not waiting[0].cancelled():
-            yield waiting.popleft().result()
+                yield pool.result(waiting.popleft(), self.on_wait)
+        while waiting and not waiting[0].future.cancelled():
+            yield pool.result(waiting.popleft(), self.on_wait)
 
-    def _submit(self, pool: ThreadPoolExecutor, job: _Job, waiting: deque[Future[Batch]]) -> bool:
+    def _submit(self, pool: _Threads, job: _Job, waiting: deque[_Task]) -> bool:
         """Hand a job to the workers; False when the loader was closed meanwhile."""
         with self._lock:
             if pool not in self._pools:
                 return False
-            waiting.append(pool.submit(self._build, job))
+            waiting.append(pool.submit(job))
         return True
 
-    def _build(self, job: _Job) -> Batch:
+    def _build(self, job: _Job) -> _Built:
         try:
-            batch = self.dataset.batch(job.positions, SampleGenerators(self.seed, job.epoch, job.places))
-            if self.pin_memory:
-                batch = _pinned(batch)
+            if self.on_bad_frame == "stop":
+                built = _Built(self._read(job, job.places, job.positions))
+            else:
+                built = self._build_without_bad(job)
+            if self.pin_memory and built.batch is not None:
+                built = _Built(_pinned(built.batch), built.left_out)
+        except MemoryError as error:
+            raise TrainingError(
+                f"memory ran out {self._describe(job)}",
+                "keep fewer batches ready (`--prefetch_factor`, `--num_workers`), or take a smaller `--batch_size`",
+            ) from error
         except Exception as error:
+            if is_data_fault(error) and not isinstance(error, MimeticError):
+                raise DatasetError(f"data cannot be read {self._describe(job)}: {error}") from error
             error.add_note(self._describe(job))
             raise
-        return batch
+        return built
+
+    def _read(self, job: _Job, places: Sequence[int], positions: Sequence[int]) -> Batch:
+        # Generators are made anew for every attempt: one that was drawn from would give another augmentation.
+        return self.dataset.batch(positions, SampleGenerators(self.seed, job.epoch, places))
+
+    def _build_without_bad(self, job: _Job) -> _Built:
+        """A batch with the samples that can be read.
+
+        The samples known to be bad are replaced first. When reading fails all the same, each sample is tried alone.
+        """
+        wholes = 0
+        while True:
+            places, positions, left_out = self._choose(job, self._is_known)
+            if self._has_row_faults(positions):
+                continue
+            if len(left_out) > self._bad.most or not positions:
+                return _Built(None, left_out)
+            try:
+                return _Built(self._read(job, places, positions), left_out)
+            except (DatasetError, OSError) as error:
+                if not is_data_fault(error):
+                    raise
+                n_known = len(self._bad.known)
+                self._choose(job, lambda place, position: self._is_bad(job, place, position))
+                # What cannot be read in company but alone is worth one more attempt: the fault may have passed.
+                wholes += len(self._bad.known) == n_known
+                if wholes > 1:
+                    raise
+
+    def _choose(self, job: _Job, is_bad: Callable[[int, int], bool]) -> tuple[list[int], list[int], Sequence[BadFrame]]:
+        """Places and positions of the samples of a batch without the bad ones, and the bad ones that were met.
+
+        It ends early when so many are met that the run stops in any case.
+        """
+        met: dict[int, BadFrame] = {}
+        places, positions = [], []
+        for place in job.places:
+            reach = len(job.order) if self.on_bad_frame == "skip" else 1
+            for offset in range(reach):
+                position = job.position(place + offset)
+                if not is_bad(place, position):
+                    places.append(place)
+                    positions.append(position)
+                    break
+                met.setdefault(position, self._bad.known[position])
+                if len(met) > self._bad.most:
+                    return places, positions, list(met.values())
+            else:
+                if self.on_bad_frame == "skip":
+                    raise DatasetError(f"none of the {reach} samples can be read; the first one: {self._first(met)}")
+        return places, positions, list(met.values())
+
+    def _first(self, met: Mapping[int, BadFrame]) -> BadFrame:
+        return next(iter(met.values()))
+
+    def _is_known(self, place: int, position: int) -> bool:
+        return position in self._bad.known
+
+    def _is_bad(self, job: _Job, place: int, position: int) -> bool:
+        if position not in self._bad.known and not self._has_row_faults([position]):
+            try:
+                self._read(job, [place], [position])
+            except (DatasetError, OSError) as error:
+                if not is_data_fault(error):
+                    raise
+                self._bad.add(position, self.dataset.address(position), str(error))
+        return position in self._bad.known
+
+    def _has_row_faults(self, positions: Sequence[int]) -> bool:
+        """Whether rows must not be learnt from; these are known from now on."""
+        faults = self._row_faults(positions) if self._row_faults is not None else {}
+        for place, cause in faults.items():
+            self._bad.add(positions[place], self.dataset.address(positions[place]), cause)
+        return bool(faults)
+
+    def _tell_waiting(self, task: _Task, seconds: float) -> None:
+        self._tell_overdue(task.job, f"{seconds:.0f} s" if task.begun is not None else f"{seconds:.0f} s, not begun")
+
+    def _tell_overdue(self, job: _Job, seconds: str) -> None:
+        logger.warning(
+            "still waiting (%s) %s%s; if it goes on, look at the disk or the network file system",
+            seconds,
+            self._describe(job),
+            self._describe_files(),
+        )
+
+    def _tell_busy(self, seconds: float) -> None:
+        logger.warning(
+            "loader threads have not ended for %.0f s%s; `kill -9 %d` ends the program at once",
+            seconds,
+            self._describe_files(),
+            os.getpid(),
+        )
+
+    def _describe_files(self) -> str:
+        files = [f"`{path}` for {seconds:.0f} s" for path, seconds in self.dataset.files_in_use()]
+        more = f" and {len(files) - _N_FILES} more" if len(files) > _N_FILES else ""
+        return f"; being read: {', '.join(files[:_N_FILES])}{more}" if files else ""
 
     def _describe(self, job: _Job) -> str:
         """Which batch it was and which frames are in it."""
         names = []
-        for position in job.positions[:_N_NAMED]:
+        for position in [job.position(place) for place in job.places[:_N_NAMED]]:
             try:
                 address = self.dataset.address(position)
                 names.append(f"episode {address.episode} frame {address.frame}")
             except Exception:  # the dataset is in trouble already; the first error is the one to show
                 logger.debug("Address of sample %d is unknown", position, exc_info=True)
                 names.append(f"sample {position}")
-        rest = f" and {len(job.positions) - _N_NAMED} more" if len(job.positions) > _N_NAMED else ""
+        rest = f" and {len(job.places) - _N_NAMED} more" if len(job.places) > _N_NAMED else ""
         return f"while building batch {job.number} of epoch {job.epoch}: {', '.join(names)}{rest}"
 
 
@@ -235,33 +418,5 @@ def _pinned(batch: Batch) -> Batch:
     return {key: value.pin_memory() if isinstance(value, Tensor) else value for key, value in batch.items()}
 
 
-def _start_pool(num_workers: int) -> ThreadPoolExecutor:
-    """Start threads in which torch computes single-threaded, leaving torch's setting everywhere else as it is.
-
-    Workers are the parallelism; a team of OpenMP threads for each would fight with the training step. Besides, sums
-    split over another number of threads may round differently, and batches must not depend on the machine's cores.
-    The pool's threads are joined by Python itself when the interpreter ends, so an interrupted run does not hang.
-    """
-    before = torch.get_num_threads()
-    together = threading.Barrier(num_workers)
-    pool = ThreadPoolExecutor(num_workers, "mimetic-loader", initializer=_compute_in_one_thread)
-    for started in [pool.submit(together.wait) for _ in range(num_workers)]:
-        started.result()
-    torch.set_num_threads(before)
-    return pool
-
-
-def _compute_in_one_thread() -> None:
-    # Asking first matters: a thread's first question sets its count to the common one, undoing what was set before.
-    torch.get_num_threads()
-    torch.set_num_threads(1)
-
-
-@contextmanager
-def _one_torch_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+_Task = Task[_Job, _Built]
+_Threads = LoaderThreads[_Job, _Built]

@@ -52,18 +52,46 @@ def read_table(path: Path, columns: Sequence[str] | None = None, metadata: Any =
         DatasetFormatError: the file is missing or damaged.
     """
     try:
-        with pq.ParquetFile(path, metadata=metadata) as file:
+        with pq.ParquetFile(path, metadata=metadata, page_checksum_verification=True) as file:
             table = file.read(columns=list(columns) if columns is not None else None)
         table.validate(full=True)  # offsets and texts, which would fail in odd places later
         names = table.column_names
-    except FileNotFoundError as error:
-        raise DatasetFormatError(f"`{path}` is missing") from error
     except _BROKEN as error:
-        raise DatasetFormatError(f"`{path}` is damaged: {error!s:.300}", "restore this file from a copy") from error
+        raise _unreadable(path, error) from error
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise DatasetFormatError(f"`{path}` has the columns {', '.join(f'`{name}`' for name in twice)} more than once")
     return table
+
+
+def read_row_group(path: Path, group: int, column: str, metadata: Any) -> Any:
+    """Read one column of one row group as an Arrow chunked array (same errors as `read_table`).
+
+    Args:
+        path: the file.
+        group: number of the row group.
+        column: name of the column.
+        metadata: what `read_footer` gave.
+    """
+    try:
+        with pq.ParquetFile(path, metadata=metadata, page_checksum_verification=True) as file:
+            table = file.read_row_group(group, columns=[column])
+        table.validate(full=True)
+        return table[column]
+    except _BROKEN as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: BaseException) -> DatasetFormatError:
+    if isinstance(error, FileNotFoundError):
+        return DatasetFormatError(f"`{path}` is missing", "restore this file from a copy")
+    # With a number the system refused; without one, pyarrow read and found no sense.
+    if isinstance(error, OSError) and error.errno is not None:
+        reason = error.strerror or str(error)
+        return DatasetFormatError(
+            f"`{path}` cannot be read: {reason:.300}", "look at the disk, the network and the rights"
+        )
+    return DatasetFormatError(f"`{path}` is damaged: {error!s:.300}", "restore this file from a copy")
 
 
 def storage_dtype(feature: DatasetFeature) -> np.dtype[Any]:

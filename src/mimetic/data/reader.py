@@ -95,6 +95,7 @@ def open_dataset(
         tolerance_s=tolerance_s,
         video_backend=video_backend,
         depth_output_unit=depth_output_unit,
+        excluded=[int(number) for number in exclude_episodes or ()],
     )
     return Dataset(
         source,
@@ -186,6 +187,7 @@ def _open_source(
     tolerance_s: float,
     video_backend: str,
     depth_output_unit: str,
+    excluded: Sequence[int],
 ) -> Source:
     layout, features = metadata.layout, metadata.features
     check_default_features(features, where=f"{metadata.root}/{INFO_JSON}")
@@ -219,6 +221,7 @@ def _open_source(
         tolerance_s=tolerance_s,
         depth_output_unit=depth_output_unit,
         backend=backend,
+        excluded=excluded,
     )
 
 

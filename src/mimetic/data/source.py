@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mimetic.data.addresses import CameraAddresses, FrameAddress
+from mimetic.data.bad_frames import exclude_flag
 from mimetic.data.depth import depth_table, unit_factor
 from mimetic.data.episodes import listed
-from mimetic.data.images import ImageCells, decode_colour, decode_depth
+from mimetic.data.images import DamagedRows, ImageCells, decode_colour, decode_depth
 from mimetic.data.metadata import Metadata
 from mimetic.data.runs import Runs
 from mimetic.data.table import Rows
@@ -38,6 +40,7 @@ class Source:
         tolerance_s: allowed difference of a frame's time in its file [s].
         depth_output_unit: "mm" or "m".
         backend: name of the decoder, and why it was chosen.
+        excluded: episodes that were left out on request, for hints.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class Source:
         tolerance_s: float,
         depth_output_unit: str,
         backend: tuple[str, str],
+        excluded: Sequence[int] = (),
     ) -> None:
         self.metadata = metadata
         self.rows = rows
@@ -62,7 +66,9 @@ class Source:
         self.tolerance_s = tolerance_s
         self.depth_output_unit = depth_output_unit
         self.backend, self.backend_reason = backend
+        self.excluded = list(excluded)
         self.cells = ImageCells(rows.files, rows.starts)
+        self._finite: dict[str, npt.NDArray[np.bool_] | None] = {}
         self._depth_tables = {
             key: depth_table(metadata.features[key].info, depth_output_unit)
             for key in cameras
@@ -99,6 +105,21 @@ class Source:
             first[self.runs.table[self.runs.of_row[rows]]] + self.rows.columns[FRAME_INDEX][rows], dtype=np.int64
         )
 
+    def files_in_use(self) -> list[tuple[Path, float]]:
+        """Files that threads are reading now, and for how long [s], the longest first."""
+        found = self.cells.in_use.now()
+        if self.reader is not None:
+            found += self.reader.in_use.now()
+        return sorted(found, key=lambda entry: -entry[1])
+
+    def finite_rows(self, key: str) -> npt.NDArray[np.bool_] | None:
+        """(N,) which rows of a numeric feature hold finite values only; None when all do. Looked at once."""
+        if key not in self._finite:
+            column = self.rows.columns[key]
+            finite = np.isfinite(column).reshape(len(column), -1).all(axis=1) if column.dtype.kind == "f" else None
+            self._finite[key] = None if finite is None or finite.all() else finite
+        return self._finite[key]
+
     def read_camera(self, key: str, rows: Ints) -> npt.NDArray[Any]:
         """Frames of a camera for some rows, decoded straight into one array.
 
@@ -110,8 +131,9 @@ class Source:
             (B, K, 3, H, W) uint8 for colour; (B, K, 1, H, W) float32 in the output unit for depth.
 
         Raises:
-            VideoError: a frame cannot be read; names the file, the episode and the frame.
-            DatasetFormatError: a picture in a data file cannot be read.
+            VideoError: a frame cannot be read; names the file, the episode, the frame, the camera and the time in the
+                file, and the flag that leaves the episode out.
+            DatasetFormatError: a picture in a data file cannot be read; names the same but the time.
         """
         try:
             return self._camera_frames(key, rows)
@@ -161,40 +183,73 @@ class Source:
                     is_depth=self.metadata.features[key].is_depth,
                     tolerance_s=self.tolerance_s,
                 )
-            except VideoError as error:
-                raise VideoError(f"{error.message} ({self._culprit(key, number, rows[places])})", error.hint) from error
+            except (VideoError, OSError) as error:
+                raise self._located(error, key, number, rows[places]) from error
 
-    def _culprit(self, key: str, file: int, rows: Ints) -> str:
-        """Name the first frame that the file lacks, or the episodes that were being read."""
+    def _located(self, error: VideoError | OSError, key: str, file: int, rows: Ints) -> VideoError:
+        """The error of a video file with the frame of the dataset, and with the flag that leaves its episode out."""
+        from mimetic.data.video.index import LEAVE_OUT_HINT, FrameError, restore_hint
+
         path = self.cameras[key].files[file]
         frames = self.video_frames(key, rows)[1]
-        try:
+        if isinstance(error, FrameError) and error.frame in frames:
+            row = int(rows[np.argmax(frames == error.frame)])
+            where = f"{self._name(row)} of `{key}`, at {error.frame / self.metadata.fps:.3f} s of the file"
+            affected = self._lacking(key, file, error.frame) or [int(self.runs.episode[self.runs.of_row[row]])]
+        else:
+            affected = self._lacking(key, file, None)
+            episodes = np.unique(self.runs.episode[self.runs.of_row[rows]])
+            where = f"`{key}` of episode{'s' if len(episodes) > 1 else ''} {listed(episodes)}"
+        message = error.message if isinstance(error, VideoError) else f"`{path}` cannot be read: {error}"
+        hint = error.hint if isinstance(error, VideoError) else restore_hint(error)
+        return VideoError(f"{message} ({where})", hint.replace(LEAVE_OUT_HINT, self._leave_out(affected)))
+
+    def _lacking(self, key: str, file: int, frame: int | None) -> list[int]:
+        """Opened episodes that a file is too short for, when `frame` is beyond its end; all of the file for None."""
+        camera, table = self.cameras[key], self.metadata.episodes.positions(self.selected)
+        is_affected = camera.file[table] == file
+        if frame is not None:
             assert self.reader is not None
-            beyond = np.flatnonzero(frames >= self.reader.count(path))
-        except VideoError:
-            beyond = np.empty(0, dtype=np.int64)
-        if len(beyond):
-            row = int(rows[beyond[np.argmin(frames[beyond])]])
-            episode = self.runs.episode[self.runs.of_row[row]]
-            return f"episode {episode}, frame {self.rows.columns[FRAME_INDEX][row]} of `{key}`"
-        episodes = np.unique(self.runs.episode[self.runs.of_row[rows]])
-        return f"`{key}` of episode{'s' if len(episodes) > 1 else ''} {listed(episodes)}"
+            try:
+                count = self.reader.count(camera.files[file])
+            except VideoError:
+                return []
+            if frame < count:
+                return []
+            is_affected &= camera.first_frame[table] + self.metadata.episodes.length[table] > count
+        return [int(number) for number in self.selected[is_affected]]
+
+    def _name(self, row: int) -> str:
+        return f"episode {self.runs.episode[self.runs.of_row[row]]}, frame {self.rows.columns[FRAME_INDEX][row]}"
+
+    def _leave_out(self, episodes: Sequence[int]) -> str:
+        word = "episodes" if len(episodes) > 1 else "episode"
+        return f"leave {word} {listed(episodes)} out with `{exclude_flag(episodes, self.excluded)}`"
 
     def _read_images(self, key: str, rows: Ints, out: npt.NDArray[Any]) -> None:
-        is_depth = self.metadata.features[key].is_depth
+        decode = decode_depth if self.metadata.features[key].is_depth else decode_colour
         done: dict[int, int] = {}
         for place, row in enumerate(rows.tolist()):
             if row in done:  # padding repeats the first or last frame
                 out[place] = out[done[row]]
                 continue
             done[row] = place
-            data = self.cells.read(key, row)
-            run = self.runs.of_row[row]
-            where = f"`{key}` of episode {self.runs.episode[run]}, frame {self.rows.columns[FRAME_INDEX][row]}"
-            if is_depth:
-                decode_depth(data, out[place], where=where)
-            else:
-                decode_colour(data, out[place], where=where)
+            try:
+                decode(self.cells.read(key, row), out[place], where=f"`{key}` of {self._name(row)}")
+            except DatasetFormatError as error:
+                raise self._located_in_rows(error, key, row) from error
+
+    def _located_in_rows(self, error: DatasetFormatError, key: str, row: int) -> DatasetFormatError:
+        """The error of a picture in a data file with its place, and with the flag that leaves its episode out."""
+        name, file = f"`{key}` of {self._name(row)}", int(self.rows.file_of(np.asarray([row]))[0])
+        path, number = self.rows.files[file], row - int(self.rows.starts[file])
+        message = error.message if str(path) in error.message else f"{error.message} (row {number} of `{path}`)"
+        message = message if name in message else f"{message} ({name})"
+        span = error.rows if isinstance(error, DamagedRows) else range(row, row + 1)
+        runs = np.unique(self.runs.of_row[span.start : span.stop])
+        affected = [int(number) for number in self.runs.episode[runs] if number in self.selected]
+        leave_out = self._leave_out(affected or [int(self.runs.episode[self.runs.of_row[row]])])
+        return DatasetFormatError(message, f"{error.hint}, or {leave_out}" if error.hint else leave_out)
 
 
 def decoder_limit(n_cameras: int) -> int:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,11 @@ from torch import Tensor
 
 from mimetic.accelerators.precision import Precision
 from mimetic.data.addresses import FrameAddress
-from mimetic.data.dataset import Dataset
+from mimetic.data.dataset import Dataset, FrameValues
 from mimetic.data.feature_writer import FeatureWriter
 from mimetic.data.loader import Batch, BatchLoader
 from mimetic.data.sampler import EpisodeSampler
-from mimetic.errors import CacheError, Interrupted
+from mimetic.errors import CacheError, DatasetError, Interrupted, VideoError
 from mimetic.policies.base import FrameEncoder
 from mimetic.train.bar import progress_bar
 from mimetic.train.config import TrainConfig
@@ -42,15 +43,18 @@ _FRAMES, _NUMBERS = "frames", "numbers"
 def build_features(plan: FeaturePlan, config: TrainConfig, precision: Precision) -> None:
     """Encode what is missing.
 
+    With `--on_bad_frame=skip`, training frames that cannot be read get no row and are entered in `plan.unreadable`; the
+    next start tries them again. Held-out frames are never left out.
+
     Args:
         plan: what the run needs.
-        config: loader threads of the run.
+        config: loader threads of the run, and what becomes of frames that cannot be read.
         precision: device and autocast of the encoder.
 
     Raises:
         Interrupted: the user or a scheduler stopped it; what was built is kept.
         CacheError: the folder or its disk fails, or the encoder gives no finite numbers.
-        DatasetError: a frame cannot be read.
+        DatasetError: a frame cannot be read, or more of them than may be left out; what was built is kept.
     """
     if plan.n_missing == 0:
         return
@@ -68,7 +72,8 @@ def build_features(plan: FeaturePlan, config: TrainConfig, precision: Precision)
 
         for job in plan.jobs:
             if len(job.positions):
-                _build(job, plan, config, precision, pace, give_up)
+                left_out = _build(job, plan, config, precision, pace, give_up)
+                plan.unreadable.setdefault(job.file.content.camera, {}).update(left_out)
     if devices:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(precision.device)
@@ -82,15 +87,17 @@ def _build(
     precision: Precision,
     pace: _Pace,
     give_up: Callable[[], None],
-) -> None:
+) -> dict[int, str]:
+    """Build the rows of one array; returns the frames that were left out."""
     with FeatureWriter(job.file, give_up) as writer:
         # Another run may have built some of it meanwhile.
         positions = job.positions[writer.missing(job.view.frame_numbers(job.positions))]
         pace.advance(len(job.positions) - len(positions), is_work=False)
         if not len(positions):
-            return
+            return {}
         source = _FrameSource(job.view, job.file.content.camera, plan.seed, job.file.content.variant)
-        for batch in _batches(source, positions, config, precision.device):
+        loader = _loader(source, positions, config, precision.device, is_heldout=job.is_heldout)
+        for batch in _batches(loader):
             give_up()
             frames, numbers = batch[_FRAMES], batch[_NUMBERS]
             assert isinstance(frames, Tensor)
@@ -99,6 +106,10 @@ def _build(
             features = encode_frames(plan.encoder, frames, precision, where=content.camera, dtype=content.dtype)
             writer.write(numbers.tolist(), features)
             pace.advance(len(frames))
+        left_out = [bad.position for bad in loader.bad_frames]
+        pace.advance(len(left_out), is_work=False)
+        numbers_left_out = job.view.frame_numbers(left_out).tolist()
+        return dict(zip(numbers_left_out, (bad.cause for bad in loader.bad_frames), strict=True))
 
 
 def encode_frames(
@@ -155,6 +166,33 @@ class _FrameSource:
     def address(self, position: int) -> FrameAddress:
         return self.view.address(position)
 
+    def files_in_use(self) -> Sequence[tuple[Path, float]]:
+        return self.view.files_in_use()
+
+
+class ReadableOnly:
+    """Kept features without the frames that could not be read when they were built.
+
+    Args:
+        features: features of all other frames.
+        unreadable: number of the frame in the whole dataset -> what is wrong with it.
+    """
+
+    def __init__(self, features: FrameValues, unreadable: Mapping[int, str]) -> None:
+        self._features = features
+        self._unreadable = unreadable
+
+    def read(self, frames: npt.NDArray[np.int64], generators: Sequence[torch.Generator]) -> Tensor:
+        """Features of some frames (see `FrameValues`).
+
+        Raises:
+            VideoError: a frame is one that could not be read.
+        """
+        for frame in frames.tolist():
+            if frame in self._unreadable:
+                raise VideoError(self._unreadable[frame], "leave its episode out with `--dataset.exclude_episodes`")
+        return self._features.read(frames, generators)
+
 
 def variant_generator(seed: int, camera: str, frame: int, variant: int) -> torch.Generator:
     """The chance behind one augmented variant of a frame.
@@ -169,14 +207,19 @@ def variant_generator(seed: int, camera: str, frame: int, variant: int) -> torch
     return torch.Generator().manual_seed(int(entropy.generate_state(1, np.uint64)[0]))
 
 
-def _batches(
-    source: _FrameSource, positions: npt.NDArray[np.int64], config: TrainConfig, device: torch.device
-) -> Iterator[dict[str, Any]]:
-    """Frames at the given ascending positions, decoded ahead, in order."""
+def _loader(
+    source: _FrameSource,
+    positions: npt.NDArray[np.int64],
+    config: TrainConfig,
+    device: torch.device,
+    *,
+    is_heldout: bool,
+) -> BatchLoader:
+    """Loader of the frames at the given ascending positions."""
     ends = np.flatnonzero(np.diff(positions) != 1) + 1
     starts = positions[np.concatenate([[0], ends])]
     stops = positions[np.concatenate([ends - 1, [len(positions) - 1]])] + 1
-    loader = BatchLoader(
+    return BatchLoader(
         source,
         EpisodeSampler(starts, stops, shuffle=False),
         batch_size=_BATCH.get(device.type, _CPU_BATCH),
@@ -184,9 +227,19 @@ def _batches(
         prefetch_factor=2,
         seed=0,
         pin_memory=device.type == "cuda",
+        on_bad_frame="drop" if config.on_bad_frame == "skip" and not is_heldout else "stop",
+        max_bad_frames=config.max_bad_frames,
+        excluded=config.dataset.exclude_episodes or (),
     )
+
+
+def _batches(loader: BatchLoader) -> Iterator[dict[str, Any]]:
+    """Frames in order, decoded ahead."""
     try:
         yield from loader.batches(0)
+    except DatasetError as error:
+        error.hint += "\nwhat is built is kept; the same command with the episodes left out goes on from there"
+        raise
     finally:
         loader.close()
 
@@ -237,7 +290,7 @@ def _interrupted(pace: _Pace, stop: StopRequest) -> Interrupted:
         f"stopped while building features: {pace.done:,} of {pace.total:,} frames are done and kept",
         "the same command continues",
     )
-    error.exit_code = stop.exit_code
+    error.exit_code = stop.exit_code(saved=False, requeue=0)  # no checkpoint, so no word to the queue
     return error
 
 

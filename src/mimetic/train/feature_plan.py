@@ -38,11 +38,13 @@ class BuildJob:
         file: the array.
         view: the dataset with nothing but the camera, augmented when the array holds a variant.
         positions: frames in the view that the run needs and that have no row yet.
+        is_heldout: whether they are measured on; a measurement leaves no frame out.
     """
 
     file: FeatureFile
     view: Dataset
     positions: Ints
+    is_heldout: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ class FeaturePlan:
         jobs: rows that are still to be built.
         described: frames, cameras and variants in words.
         total_bytes: of all rows that the run needs.
+        unreadable: by camera, frames without features because they cannot be read: number of the frame in the whole
+            dataset -> what is wrong with it. Empty until `build_features` met some.
     """
 
     encoder: FrameEncoder
@@ -68,6 +72,7 @@ class FeaturePlan:
     jobs: Sequence[BuildJob] = field(repr=False)
     described: str
     total_bytes: int
+    unreadable: dict[str, dict[int, str]] = field(default_factory=dict, repr=False)
 
     @property
     def n_missing(self) -> int:
@@ -113,7 +118,8 @@ def make_plan(
         jobs += [_job(file, data.train, camera, np.arange(len(data.train))) for file in train[camera]]
         if data.heldout is not None and config.eval_steps > 0:
             heldout[camera] = plain
-            jobs.append(_job(plain, data.heldout, camera, _measured(data.heldout, config.max_eval_samples)))
+            measured = _measured(data.heldout, config.max_eval_samples)
+            jobs.append(replace(_job(plain, data.heldout, camera, measured), is_heldout=True))
     n_heldout = len(_measured(data.heldout, config.max_eval_samples)) if heldout and data.heldout is not None else 0
     row_bytes = next(iter(contents.values())).row_bytes
     rows = len(data.train) * max(variants, 1) + n_heldout

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from mimetic.accelerators.precision import Precision
-from mimetic.data.dataset import Dataset
+from mimetic.data.dataset import Dataset, FrameValues
 from mimetic.data.feature_cache import DTYPES
 from mimetic.data.feature_reader import FeatureReader
 from mimetic.errors import ConfigError
@@ -21,6 +21,7 @@ from mimetic.features import NormalizationMode
 from mimetic.names import FEATURES_PREFIX, OBSERVATION
 from mimetic.policies.base import FrameEncoder, Policy
 from mimetic.processing.steps.rename_observations import RenameObservations, renamed
+from mimetic.train.build_features import ReadableOnly
 from mimetic.train.config import TrainConfig
 from mimetic.train.data import TrainingData
 from mimetic.train.feature_plan import FeaturePlan, is_augmented, make_plan
@@ -84,7 +85,10 @@ def with_features(data: TrainingData, plan: FeaturePlan) -> TrainingData:
     Raises:
         CacheError: an array is missing or damaged.
     """
-    readers = {camera: FeatureReader(files) for camera, files in plan.train.items()}
+    readers: dict[str, FrameValues] = {camera: FeatureReader(files) for camera, files in plan.train.items()}
+    for camera, unreadable in plan.unreadable.items():
+        if unreadable:
+            readers[camera] = ReadableOnly(readers[camera], unreadable)
     heldout = data.heldout
     if heldout is not None and plan.heldout:
         heldout = _with_readers(heldout, {camera: FeatureReader([file]) for camera, file in plan.heldout.items()})
@@ -96,7 +100,7 @@ def feature_key(camera: str) -> str:
     return FEATURES_PREFIX + camera.removeprefix(OBSERVATION + ".")
 
 
-def _with_readers(view: Dataset, readers: Mapping[str, FeatureReader]) -> Dataset:
+def _with_readers(view: Dataset, readers: Mapping[str, FrameValues]) -> Dataset:
     windows = {key: offsets for key, offsets in view.delta_indices.items() if key not in readers}
     return view.with_windows(
         windows,

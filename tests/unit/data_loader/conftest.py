@@ -10,18 +10,22 @@ import torch
 from mimetic.errors import VideoError
 
 
+def damaged(position):
+    return VideoError(f"`video.mp4` has 8 frames, frame {position} was asked", "copy it again")
+
+
 class FakeDataset:
     """The two methods of a dataset that the loader calls.
 
     Args:
         n: samples.
-        broken: positions whose reading fails.
+        broken: positions whose reading fails; or the error of each, as a function of the position.
         gate: event to wait for before any batch is built.
     """
 
     def __init__(self, n, broken=(), gate=None):
         self.n = n
-        self.broken = set(broken)
+        self.broken = broken if isinstance(broken, dict) else dict.fromkeys(broken, damaged)
         self.gate = gate
         self.threads = set()
         self.asked = []
@@ -37,7 +41,7 @@ class FakeDataset:
         time.sleep(0.0005 * (positions[0] % 3))
         for position in positions:
             if position in self.broken:
-                raise VideoError(f"`video.mp4` has 8 frames, frame {position} was asked", "copy it again")
+                raise self.broken[position](position)
         noise = [[torch.rand(2, generator=generators[place]) for _ in range(2)] for place in range(len(positions))]
         return {
             "index": torch.tensor(positions),
@@ -47,6 +51,9 @@ class FakeDataset:
 
     def address(self, position):
         return SimpleNamespace(episode=position // 10, frame=position % 10)
+
+    def files_in_use(self):
+        return []
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@ import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import av
 import numpy as np
 import pytest
 
@@ -251,8 +252,6 @@ def test_a_file_without_its_header_is_refused(make_video, tmp_path, reader):
 
 @pytest.mark.parametrize("kind", ["av1", "h264", "h264_b"])
 def test_a_damaged_packet_never_gives_wrong_pixels(kind, make_video, plain, tmp_path, reader):
-    import av
-
     whole = make_video(kind)
     with av.open(str(whole)) as container:
         packets = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]
@@ -272,6 +271,41 @@ def test_a_damaged_packet_never_gives_wrong_pixels(kind, make_video, plain, tmp_
         else:
             assert np.array_equal(found, expected[frame]), frame
     assert n_refused >= 1
+
+
+@pytest.mark.parametrize("kind", ["av1", "h264", "h264_g2", "h264_b"])
+@pytest.mark.parametrize("first", [0, 8])
+def test_whether_a_frame_can_be_read_does_not_depend_on_what_is_read_with_it(kind, first, make_video, tmp_path):
+    # A decoder that holds pictures back meets the damage of frame 8 while frame 7 is wanted.
+    whole = make_video(kind)
+    with av.open(str(whole)) as container:
+        start, size = next(
+            (p.pos, p.size) for p in container.demux(video=0) if p.size and round(p.pts * p.time_base * 30) == 8
+        )
+    content = bytearray(whole.read_bytes())
+    content[start + first : start + size] = b"\xa5" * (size - first)
+    path = tmp_path / "damaged.mp4"
+    path.write_bytes(bytes(content))
+
+    def read(frames):
+        reader = FrameReader()
+        try:
+            return reader.read(path, frames, fps=30)
+        except VideoError:
+            return None
+        finally:
+            reader.close()
+
+    alone = {frame: read([frame]) for frame in range(24)}
+    assert alone[8] is None
+    chance = random.Random(1)
+    for _ in range(30):
+        start = chance.randrange(20)
+        frames = chance.choice([range(start, start + 4), [chance.randrange(24) for _ in range(3)]])
+        found = read(frames)
+        assert (found is None) == any(alone[frame] is None for frame in frames), list(frames)
+        if found is not None:
+            assert all(np.array_equal(one, alone[frame][0]) for one, frame in zip(found, frames, strict=True))
 
 
 def test_a_file_at_another_rate_than_the_dataset_is_refused(make_video, reader):

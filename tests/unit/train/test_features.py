@@ -463,7 +463,7 @@ def test_the_time_is_told_after_the_first_batches_and_then_now_and_then(monkeypa
     assert shown[-1] == 900
 
 
-def test_frames_are_taken_in_order_across_holes():
+def test_frames_are_taken_in_order_across_holes(root, tmp_path):
     positions = np.asarray([0, 1, 2, 7, 9, 10])
 
     class Frames:
@@ -473,8 +473,9 @@ def test_frames_are_taken_in_order_across_holes():
         def address(self, position):
             return None
 
-    config = namedtuple("Config", "num_workers")(0)
-    found = [batch["positions"] for batch in building._batches(Frames(), positions, config, torch.device("cpu"))]
+    config = settings(root, tmp_path)
+    loader = building._loader(Frames(), positions, config, torch.device("cpu"), is_heldout=False)
+    found = [batch["positions"] for batch in building._batches(loader)]
     assert torch.cat(found).tolist() == positions.tolist()
 
 

@@ -11,7 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimetic.data.video.convert import Converter
-from mimetic.data.video.index import RESTORE_HINT, FrameIndex, build_index, open_container
+from mimetic.data.video.index import (
+    RESTORE_HINT,
+    FrameError,
+    FrameIndex,
+    build_index,
+    open_container,
+    reason,
+    restore_hint,
+)
 from mimetic.errors import VideoError
 
 Picture = NDArray[np.uint8] | NDArray[np.uint16]
@@ -62,7 +70,7 @@ class PyavDecoder:
         if index is None:
             try:
                 index = build_index(path, self._container, self._stream)
-            except VideoError:
+            except BaseException:
                 self.close()
                 raise
             if not index.is_from_header:
@@ -92,21 +100,45 @@ class PyavDecoder:
             VideoError: a frame cannot be decoded or has another size; file and frame are named.
         """
         for place, (frame, target) in enumerate(zip(frames, targets, strict=True)):
-            picture = self._decode(frame, is_alone=self._is_alone(frame, frames[place + 1 : place + 2]))
+            picture = self._surely_decode(frame, is_alone=self._is_alone(frame, frames[place + 1 : place + 2]))
             if (picture.height, picture.width) != target.shape[-2:]:
-                raise VideoError(
+                raise FrameError(
                     f"frame {frame} of `{self.path}` is {picture.width}x{picture.height} pixels, "
                     f"{target.shape[-1]}x{target.shape[-2]} was expected",
                     RESTORE_HINT,
+                    frame,
                 )
-            if is_depth:
-                self._converter.depth(picture, target)  # type: ignore[arg-type]
-            else:
-                self._converter.rgb(picture, target)  # type: ignore[arg-type]
+            self._convert(picture, frame, target, is_depth=is_depth)
 
     def close(self) -> None:
         """Release the file."""
         self._container.close()
+
+    def _convert(self, picture: Any, frame: int, target: Picture, *, is_depth: bool) -> None:
+        try:
+            if is_depth:
+                self._converter.depth(picture, target)  # type: ignore[arg-type]
+            else:
+                self._converter.rgb(picture, target)  # type: ignore[arg-type]
+        except av.FFmpegError as error:  # a damaged header may announce a pixel format that nothing converts
+            raise FrameError(
+                f"frame {frame} of `{self.path}` cannot be converted: {reason(error)}", RESTORE_HINT, frame
+            ) from error
+
+    def _surely_decode(self, frame: int, *, is_alone: bool) -> Any:
+        """Decode a frame; whether that fails depends on the file alone, not on what was read before.
+
+        A decoder that holds pictures back meets the damage of a later frame while an earlier one is wanted. So a
+        failure counts only when the frame, sought and wanted for itself, fails again.
+        """
+        is_fresh = self._next == _NOWHERE and is_alone
+        try:
+            return self._decode(frame, is_alone=is_alone)
+        except VideoError:
+            if is_fresh:
+                raise
+        self._next = _NOWHERE
+        return self._decode(frame, is_alone=True)
 
     def _is_alone(self, frame: int, later: Sequence[int]) -> bool:
         """Whether the next frame of the request, if any, is reached by seeking, not by decoding on from `frame`."""
@@ -138,8 +170,8 @@ class PyavDecoder:
         picture = self._advance(frame)
         if picture is None:
             self._next = _NOWHERE
-            raise VideoError(
-                f"frame {frame} of `{self.path}` cannot be decoded: the decoder leaves it out", RESTORE_HINT
+            raise FrameError(
+                f"frame {frame} of `{self.path}` cannot be decoded: the decoder leaves it out", RESTORE_HINT, frame
             )
         return picture
 
@@ -150,12 +182,12 @@ class PyavDecoder:
                 picture = next(self._pictures, None)
             except av.FFmpegError as error:
                 self._next = _NOWHERE
-                raise VideoError(
-                    f"frame {frame} of `{self.path}` cannot be decoded: {error.strerror}", RESTORE_HINT
+                raise FrameError(
+                    f"frame {frame} of `{self.path}` cannot be decoded: {reason(error)}", restore_hint(error), frame
                 ) from error
             if picture is None:
                 self._next = _NOWHERE
-                raise VideoError(f"`{self.path}` ends before its frame {frame} could be decoded", RESTORE_HINT)
+                raise FrameError(f"`{self.path}` ends before its frame {frame} could be decoded", RESTORE_HINT, frame)
             number = self.index.number(picture.pts)
             if number is None:
                 self._mistrust(picture, frame)
@@ -164,8 +196,10 @@ class PyavDecoder:
             self._next = number + 1
             if number == frame:
                 if self._is_damaged:
-                    raise VideoError(
-                        f"frame {frame} of `{self.path}` is damaged, or a frame that it is built on", RESTORE_HINT
+                    raise FrameError(
+                        f"frame {frame} of `{self.path}` is damaged, or a frame that it is built on",
+                        RESTORE_HINT,
+                        frame,
                     )
                 return picture
             if number > frame:
@@ -190,27 +224,34 @@ class PyavDecoder:
     def _mistrust(self, picture: Any, frame: int) -> None:
         """A picture came out at a time that the header does not list: list the packets instead, once."""
         if not self.index.is_from_header:
-            raise VideoError(
+            raise FrameError(
                 f"frame {frame} of `{self.path}`: the decoder gave a picture at tick {picture.pts}, "
                 "which no packet of the file announces",
                 RESTORE_HINT,
+                frame,
             )
-        self._container.seek(0, stream=self._stream)
+        self._go_to(0, frame)
         self.index = build_index(self.path, self._container, self._stream, walk=True)
         self._next = _NOWHERE
         if frame >= len(self.index):
-            raise VideoError(f"`{self.path}` has {len(self.index)} frames, frame {frame} was asked", RESTORE_HINT)
+            raise FrameError(
+                f"`{self.path}` has {len(self.index)} frames, frame {frame} was asked", RESTORE_HINT, frame
+            )
 
     def _seek(self, frame: int, place: int) -> None:
         """Go to a keyframe by its place in the index, or to the beginning of the file."""
         tick = int(self.index.pts[self.index.keyframes[place]]) if place >= 0 else self.index.start
-        try:
-            self._container.seek(tick, stream=self._stream, backward=True)
-        except av.FFmpegError as error:
-            raise VideoError(
-                f"frame {frame} of `{self.path}` cannot be reached: {error.strerror}", RESTORE_HINT
-            ) from error
+        self._go_to(tick, frame)
         self._pictures = self._container.decode(self._stream)
         self._next = _NOWHERE
         self._expected = int(self.index.keyframes[max(place, 0)])
         self._is_damaged = False
+
+    def _go_to(self, tick: int, frame: int) -> None:
+        try:
+            self._container.seek(tick, stream=self._stream, backward=True)
+        except av.FFmpegError as error:
+            self._next = _NOWHERE
+            raise FrameError(
+                f"frame {frame} of `{self.path}` cannot be reached: {reason(error)}", restore_hint(error), frame
+            ) from error

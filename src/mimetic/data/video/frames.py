@@ -6,6 +6,7 @@ decoder is ever used by two threads. How many stay open is bounded over all file
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,9 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mimetic.data.in_use import FilesInUse
 from mimetic.data.video.decoder import Decoder, Picture, PyavDecoder
-from mimetic.data.video.index import RESTORE_HINT, FrameIndex
+from mimetic.data.video.index import RESTORE_HINT, FrameError, FrameIndex, reason, restore_hint
 from mimetic.errors import VideoError
+
+logger = logging.getLogger(__name__)
 
 Signature = tuple[int, int]
 
@@ -35,6 +39,7 @@ class FrameReader:
     def __init__(self, backend: str = "pyav", max_open: int = 16) -> None:
         self.backend = backend
         self.max_open = max_open
+        self.in_use = FilesInUse()
         self._lock = threading.Lock()
         self._idle: list[_Lent] = []  # least recently used first
         self._n_lent = 0
@@ -104,13 +109,14 @@ class FrameReader:
         Raises:
             VideoError: as for `read`, and when a frame's size is not that of its target.
         """
-        lent = self._borrow(path, is_depth, frames)
-        try:
-            self._decode(lent.decoder, frames, targets, fps, is_depth, tolerance_s)
-        except BaseException:
-            self._give_back(lent, is_fit=False)
-            raise
-        self._give_back(lent)
+        with self.in_use.reading(path):
+            lent = self._borrow(path, is_depth, frames)
+            try:
+                self._decode(lent.decoder, frames, targets, fps, is_depth, tolerance_s)
+            except BaseException:
+                self._give_back(lent, is_fit=False)
+                raise
+            self._give_back(lent)
 
     def count(self, path: Path) -> int:
         """Number of frames in a file that can be read; nothing is decoded.
@@ -170,6 +176,7 @@ class FrameReader:
         signature = _signature(path)
         kind = "pyav" if is_depth else self.backend
         start = min(frames, default=0)
+        self._tell_change(path, signature)
         with self._lock:
             fitting = [
                 lent for lent in self._idle if lent.path == path and lent.signature == signature and lent.kind == kind
@@ -195,7 +202,9 @@ class FrameReader:
         surplus: list[_Lent] = []
         with self._lock:
             self._n_lent -= 1
-            if is_fit and lent.generation == self._generation:
+            known = self._indices.get(lent.path)
+            is_current = known is None or known[0] == lent.signature  # else the file was replaced meanwhile
+            if is_fit and is_current and lent.generation == self._generation:
                 self._idle.append(lent)
                 self._indices[lent.path] = (lent.signature, lent.decoder.index)
             else:
@@ -204,6 +213,20 @@ class FrameReader:
                 surplus.append(self._idle.pop(0))
         for old in surplus:
             old.decoder.close()
+
+    def _tell_change(self, path: Path, signature: Signature) -> None:
+        """Forget a file that was replaced, and say so: its frames may be others than those read so far."""
+        with self._lock:
+            known = self._indices.get(path)
+            if known is None or known[0] == signature:
+                return
+            del self._indices[path]
+        logger.warning(
+            "%s was changed while it is in use (%d bytes before, %d now); from here on the new file is read",
+            path,
+            known[0][0],
+            signature[0],
+        )
 
     def _known_index(self, path: Path, signature: Signature) -> FrameIndex | None:
         with self._lock:
@@ -236,31 +259,35 @@ def _signature(path: Path) -> Signature:
     """Size and time of a file: a file that was replaced is opened anew."""
     try:
         status = path.stat()
-    except OSError as error:
+    except FileNotFoundError as error:
         raise VideoError(f"video file `{path}` does not exist", RESTORE_HINT) from error
+    except OSError as error:
+        raise VideoError(f"`{path}` cannot be read: {reason(error)}", restore_hint(error)) from error
     return status.st_size, status.st_mtime_ns
 
 
 def _check_request(decoder: Decoder, frames: Sequence[int], fps: float, tolerance_s: float) -> None:
     index = decoder.index
-    for frame in (min(frames, default=0), max(frames, default=0)):
-        if 0 <= frame < len(index):
-            continue
+    beyond = [frame for frame in frames if not 0 <= frame < len(index)]
+    if beyond:
+        frame = min(beyond)
         if 0 <= frame < index.announced:
-            raise VideoError(
+            raise FrameError(
                 f"`{decoder.path}` is cut off: its header announces {index.announced} frames, "
                 f"{len(index)} are there, frame {frame} was asked",
                 RESTORE_HINT,
+                frame,
             )
-        raise VideoError(f"`{decoder.path}` has {len(index)} frames, frame {frame} was asked", RESTORE_HINT)
+        raise FrameError(f"`{decoder.path}` has {len(index)} frames, frame {frame} was asked", RESTORE_HINT, frame)
     # A container rounds times to its ticks, which is no fault of the recording.
     tolerance_s = max(tolerance_s, float(index.time_base))
     for frame in frames:
         if index.time_error_s(frame, fps) > tolerance_s:
-            raise VideoError(
+            raise FrameError(
                 f"frame {frame} of `{decoder.path}` is shown at "
                 f"{index.time_s(frame):.4f} s, but at {fps:g} Hz it belongs to "
                 f"{frame / fps:.4f} s: the file's rate is not the dataset's",
                 "correct `fps` in meta/info.json, encode the video again at the dataset's rate, or allow more with "
                 "`--tolerance_s`",
+                frame,
             )

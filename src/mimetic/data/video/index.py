@@ -7,6 +7,7 @@ and containers without a complete header, are walked through once, packet by pac
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -19,9 +20,36 @@ from numpy.typing import NDArray
 
 from mimetic.errors import VideoError
 
-RESTORE_HINT = (
-    "copy the file again from where the dataset came from, or leave its episodes out with `--dataset.exclude_episodes`"
-)
+COPY_HINT = "copy the file again from where the dataset came from"
+LEAVE_OUT_HINT = "leave its episodes out with `--dataset.exclude_episodes`"
+RESTORE_HINT = f"{COPY_HINT}, or {LEAVE_OUT_HINT}"
+# The file may be whole: it is not delivered.
+_NOT_DELIVERED = {errno.EIO, errno.ENXIO, errno.ENODEV, errno.ETIMEDOUT, errno.EACCES, errno.EPERM}
+_NOT_DELIVERED |= {getattr(errno, name) for name in ("ESTALE", "EREMOTEIO", "EHOSTDOWN") if hasattr(errno, name)}
+
+
+class FrameError(VideoError):
+    """One frame of a video file cannot be read.
+
+    Args:
+        message: what is wrong; names the file and the frame in it.
+        hint: what to do.
+        frame: number of the frame in its file.
+    """
+
+    def __init__(self, message: str, hint: str, frame: int) -> None:
+        super().__init__(message, hint)
+        self.frame = frame
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        return (type(self), (self.message, self.hint, self.frame))
+
+
+def restore_hint(error: BaseException) -> str:
+    """What to do about a file that cannot be read: ask for another copy, or first for a look at the disk."""
+    if getattr(error, "errno", None) in _NOT_DELIVERED:
+        return f"the file may be whole: look at the disk, the network and the rights; else {RESTORE_HINT}"
+    return RESTORE_HINT
 
 
 @dataclass(frozen=True)
@@ -85,7 +113,7 @@ def open_container(path: Path) -> tuple[Any, Any]:
     except FileNotFoundError as error:
         raise VideoError(f"video file `{path}` does not exist", RESTORE_HINT) from error
     except (av.FFmpegError, OSError, ValueError) as error:
-        raise VideoError(f"`{path}` cannot be opened as a video: {_reason(error)}", RESTORE_HINT) from error
+        raise VideoError(f"`{path}` cannot be opened as a video: {reason(error)}", restore_hint(error)) from error
     if not container.streams.video:
         container.close()
         raise VideoError(f"`{path}` holds no video stream", RESTORE_HINT)
@@ -126,7 +154,10 @@ def _from_header(path: Path, container: Any, stream: Any) -> FrameIndex | None:
     is_complete = "mp4" in container.format.name and 0 < len(entries) == stream.frames
     if not is_complete or stream.codec_context.has_b_frames or entries[0].timestamp != stream.start_time:
         return None
-    size = path.stat().st_size
+    try:
+        size = path.stat().st_size
+    except OSError as error:  # it has gone since it was opened
+        raise VideoError(f"`{path}` cannot be read: {reason(error)}", restore_hint(error)) from error
     pts: list[int] = []
     keys: list[int] = []
     for entry in entries:
@@ -177,5 +208,6 @@ def _index(
     )
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """An error in the words of the system or of FFmpeg."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mimetic.data.video.decoder import Picture
-from mimetic.data.video.index import RESTORE_HINT, FrameIndex, build_index, open_container
+from mimetic.data.video.index import RESTORE_HINT, FrameError, FrameIndex, build_index, open_container
 from mimetic.errors import MissingExtra, VideoError
 
 _FRAMES_AT_ONCE = 32  # bounds the memory of one request
@@ -93,25 +93,30 @@ class TorchcodecDecoder:
         try:
             batch = self._decoder.get_frames_at(indices=list(frames))
         except (RuntimeError, IndexError, ValueError) as error:
-            raise VideoError(
-                f"frames {frames[0]} to {frames[-1]} of `{self.path}` cannot be decoded by torchcodec: {error}",
-                RESTORE_HINT,
+            if len(frames) > 1:  # one by one, to name the one that fails
+                for place in range(len(frames)):
+                    self._read(frames[place : place + 1], targets[place : place + 1])
+                return
+            raise FrameError(
+                f"frame {frames[0]} of `{self.path}` cannot be decoded by torchcodec: {error}", RESTORE_HINT, frames[0]
             ) from error
         tick_s = float(self.index.time_base)
         for frame, picture, time_s, target in zip(
             frames, batch.data.numpy(), batch.pts_seconds.tolist(), targets, strict=True
         ):
             if abs(time_s - int(self.index.pts[frame]) * tick_s) > tick_s + 1e-6:
-                raise VideoError(
+                raise FrameError(
                     f"frame {frame} of `{self.path}` came out of torchcodec with the time {time_s:.4f} s, "
                     f"{int(self.index.pts[frame]) * tick_s:.4f} s was expected",
                     "use `--dataset.video_backend=pyav`",
+                    frame,
                 )
             if picture.shape != target.shape:
-                raise VideoError(
+                raise FrameError(
                     f"frame {frame} of `{self.path}` is {picture.shape[-1]}x{picture.shape[-2]} pixels, "
                     f"{target.shape[-1]}x{target.shape[-2]} was expected",
                     RESTORE_HINT,
+                    frame,
                 )
             target[...] = picture
         self._next = frames[-1] + 1
