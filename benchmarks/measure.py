@@ -301,9 +301,12 @@ def compared(
     return Row(claim, f"{ours:.{digits}g} {unit}", f"{peer:.{digits}g} {unit}", gain, target, note)
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """The rows as a Markdown table."""
-    lines = ["| what | mimetic | LeRobot 0.6.1 | times better | target | |", "|---|---:|---:|---:|---:|---|"]
+SIDES = ("mimetic", "LeRobot 0.6.1")
+
+
+def markdown(rows: Sequence[Row], sides: tuple[str, str] = SIDES) -> str:
+    """The rows as a Markdown table; `sides` are the headings of the two figures."""
+    lines = [f"| what | {sides[0]} | {sides[1]} | times better | target | |", "|---|---:|---:|---:|---:|---|"]
     for row in rows:
         verdict = {None: "", True: "met", False: "**missed**"}[row.met]
         target = "" if row.target is None else f"{row.target:g}"
@@ -312,9 +315,9 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def report(rows: Sequence[Row], raw: Mapping[str, Any], name: str) -> None:
+def report(rows: Sequence[Row], raw: Mapping[str, Any], name: str, sides: tuple[str, str] = SIDES) -> None:
     """Print the table and keep every round's figures as `<name>.json` beside the generated data."""
-    print(markdown(rows))
+    print(markdown(rows, sides))
     WORK.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"rows": [asdict(row) for row in rows], "raw": raw}, indent=2, default=str)
     (WORK / f"{name}.json").write_text(text)

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from mimetic.errors import ShapeError
+from mimetic.names import VALID_PER_SAMPLE
 from mimetic.policies.config import PolicyConfig
+from mimetic.policies.repeated_layers import LayerClass
 
 if TYPE_CHECKING:
     from mimetic.policies.adapter_config import AdapterConfig
@@ -51,6 +53,8 @@ class Policy(nn.Module):
 
     unused_parameters: frozenset[str] = frozenset()
     """Names of trainable parameters that training leaves without a gradient."""
+    layer_classes: tuple[LayerClass, ...] = ()
+    """The layers that it is a stack of, which training can recompute or compile one by one."""
     adapter: AdapterConfig | None = None
     """The adapter in its layers, set by `policies/adapters.py`; its checkpoints hold the adapter only."""
 
@@ -72,7 +76,9 @@ class Policy(nn.Module):
         """Training loss of a batch.
 
         Args:
-            batch: observations, `action` (B, K, A) and `action_is_pad` (B, K) bool.
+            batch: observations, `action` (B, K, A) and `action_is_pad` (B, K) bool. It may be a part of a batch that
+                does not fit the memory: the mean over the parts, weighted by their samples, must be the loss of the
+                whole, so what is averaged over valid actions is divided by `valid_divisor`.
 
         Returns:
             Scalar loss, and its named parts as detached scalars for the log; nothing is read back from the device.
@@ -127,6 +133,23 @@ class Policy(nn.Module):
     def companion_files(self) -> dict[str, bytes]:
         """Small files that travel in the checkpoint's folder, by relative path; LeRobot ignores them."""
         return {}
+
+
+def valid_divisor(batch: Batch, valid: Tensor, width: int) -> Tensor:
+    """What a sum over valid actions is divided by, so that parts of a batch have the weight that they have in it.
+
+    Args:
+        batch: the batch, or a part of one; a part says how many valid actions the whole has a sample.
+        valid: (R, K, 1) bool, true for actions inside the episode; R is a multiple of the samples.
+        width: values of an action.
+
+    Returns:
+        A scalar above 0, on the device of `valid`.
+    """
+    of_whole = batch.get(VALID_PER_SAMPLE)
+    if isinstance(of_whole, Tensor):
+        return of_whole * (valid.shape[0] * width)
+    return (valid.sum() * width).clamp(min=1)
 
 
 def take_input(batch: Batch, key: str, shape: tuple[int, ...]) -> Tensor:

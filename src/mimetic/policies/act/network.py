@@ -332,7 +332,7 @@ class DecoderLayer(nn.Module):
         h = self.norm1(x) if self.pre_norm else x
         # Not in training: there the closed form would give the query and key weights a gradient of exactly zero
         # instead of rounding noise, and Adam turns such noise into steps, so the weights would leave LeRobot's path.
-        if is_first and not self.training:
+        if not self.training and is_first:
             attended = self.self_attn.constant(h[0, 0]).expand_as(x)
         else:
             qk = h + positions

@@ -15,9 +15,11 @@ from mimetic.errors import ConfigError, ShapeError
 from mimetic.names import ACTION, PAD_SUFFIX, STATE
 from mimetic.policies.act.config import ACTConfig
 from mimetic.policies.act.ensemble import TemporalEnsemble
-from mimetic.policies.act.network import ACTNetwork, Prediction
-from mimetic.policies.base import Batch, Policy, take_input
+from mimetic.policies.act.network import ACTNetwork, DecoderLayer, EncoderLayer, Prediction
+from mimetic.policies.base import Batch, Policy, take_input, valid_divisor
 from mimetic.policies.bricks.imagenet import load_imagenet_weights
+from mimetic.policies.bricks.resnet import BasicBlock, Bottleneck
+from mimetic.policies.repeated_layers import LayerClass
 
 _BACKBONE = "model.backbone"
 
@@ -34,6 +36,12 @@ class ACTPolicy(Policy):
     """
 
     config: ACTConfig
+    layer_classes = (
+        LayerClass(EncoderLayer, "encoder layers"),
+        LayerClass(DecoderLayer, "decoder layers"),
+        LayerClass(BasicBlock, "ResNet blocks", is_uniform=False),
+        LayerClass(Bottleneck, "ResNet blocks", is_uniform=False),
+    )
 
     def __init__(self, config: ACTConfig, *, init_backbone: bool = True) -> None:
         super().__init__(config)
@@ -68,7 +76,7 @@ class ACTPolicy(Policy):
         predicted = self._run(batch, actions if self.training else None, ~valid[:, :, 0])
         chunk = predicted.actions.to(torch.promote_types(predicted.actions.dtype, torch.float32))
         error = (actions - chunk).abs() * valid
-        l1 = error.sum() / (valid.sum() * error.shape[-1]).clamp(min=1)
+        l1 = error.sum() / valid_divisor(batch, valid, error.shape[-1])
         if predicted.mu is None or predicted.log_sigma_x2 is None:
             return l1, {"l1_loss": l1.detach()}
         mu, log_sigma_x2 = predicted.mu, predicted.log_sigma_x2

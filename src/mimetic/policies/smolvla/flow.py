@@ -56,17 +56,18 @@ def flow_target(actions: Tensor, noise: Tensor, time: Tensor) -> FlowTarget:
     return FlowTarget(t * noise + (1 - t) * actions, noise - actions)
 
 
-def mean_loss(errors: Tensor, valid: Tensor | None) -> Tensor:
+def mean_loss(errors: Tensor, valid: Tensor | None, divisor: Tensor | None = None) -> Tensor:
     """Mean squared error over the valid actions of all samples.
 
     Args:
         errors: (R, T, A) squared errors.
         valid: (R, T, 1) bool; None: all.
+        divisor: scalar that the sum over the valid ones is divided by; None: their number.
     """
     if valid is None:
         return errors.mean()
     kept = torch.where(valid, errors, torch.zeros_like(errors))
-    return kept.sum() / (valid.sum() * errors.shape[-1]).clamp(min=1)
+    return kept.sum() / ((valid.sum() * errors.shape[-1]).clamp(min=1) if divisor is None else divisor)
 
 
 def loss_per_sample(errors: Tensor, valid: Tensor | None) -> Tensor:

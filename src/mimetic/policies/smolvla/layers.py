@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mimetic.policies.bricks.grouped_attention import Kernel, attend_grouped
 from mimetic.policies.bricks.master_weights import MasterLinear, gated_down
 from mimetic.policies.bricks.recompute import recomputed
 
@@ -194,3 +195,106 @@ class DecoderLayer(nn.Module):
     def _add(self, update: Tensor, x: Tensor) -> Tensor:
         total = update + x
         return total if self.wide_residual else total.to(update.dtype)
+
+
+class TextLayer(DecoderLayer):
+    """A layer of the text model, for one stream of tokens after another."""
+
+    def forward(
+        self,
+        x: Tensor,
+        rope: Rope,
+        mask: Tensor | None,
+        earlier: tuple[Tensor, Tensor] | None = None,
+        *,
+        kernel: Kernel | None = None,
+        keys_only: bool = False,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Let tokens attend to those of earlier streams and to themselves.
+
+        Args:
+            x: (B, L, H).
+            rope: of the L positions.
+            mask: (B, 1, 1, E + L) bool, true where a token may be attended to; None: everywhere.
+            earlier: rotated keys and values (B, k, E, d) of the streams before; None: E is 0.
+            kernel: see `attend_grouped`.
+            keys_only: leave out what follows keys and values; the stream is returned as it came.
+
+        Returns:
+            The stream (B, L, H) after the layer, and keys, rotated, and values (B, k, E + L, d).
+        """
+        normed = self.normed(x)
+        key, value = self.key_value(normed)
+        key = rope(key)
+        if earlier is not None:
+            key, value = torch.cat([earlier[0], key], dim=2), torch.cat([earlier[1], value], dim=2)
+        if not keys_only:
+            x = self.finish(x, attend_grouped(rope(self.query(normed)), key, value, mask, kernel=kernel))
+        return x, key, value
+
+
+class ExpertLayer(DecoderLayer):
+    """A layer of the action expert, which reads the backbone's keys and values.
+
+    Shapes: N noise draws a sample, which stand together; P + 1 tokens of the backbone; T actions.
+    """
+
+    def forward(
+        self,
+        x: Tensor,
+        key: Tensor,
+        value: Tensor,
+        rope: Rope,
+        mask: Tensor | None,
+        *,
+        is_cross: bool,
+        draws: int,
+        kernel: Kernel | None = None,
+    ) -> Tensor:
+        """Let actions attend to the backbone, and to each other where the layer is no cross layer.
+
+        Args:
+            x: (B * N, T, H).
+            key: (B, k, P + 1, d).
+            value: (B, k, P + 1, d).
+            rope: of the actions' positions.
+            mask: bool, true where an action may attend; cross layers: (B, 1, 1, P + 1), others: (B * N, 1, T,
+                P + 1 + T); None: everywhere.
+            is_cross: whether only the backbone is read.
+            draws: N.
+            kernel: see `attend_grouped`.
+
+        Returns:
+            (B * N, T, H).
+        """
+        # The order of the operations is that in which their gradients are summed: another one changes the last bits.
+        normed = self.normed(x)
+        if is_cross:
+            # All draws of a sample read the same keys, so their queries stand in one row.
+            query = _fold_draws(rope(self.query(normed)), draws)
+            attended = _unfold_draws(attend_grouped(query, key, value, mask, kernel=kernel), draws)
+        else:
+            own_key, own_value = self.key_value(normed)
+            if draws > 1:
+                key, value = key.repeat_interleave(draws, dim=0), value.repeat_interleave(draws, dim=0)
+            key = torch.cat([key, rope(own_key).to(key.dtype)], dim=2)
+            value = torch.cat([value, own_value.to(value.dtype)], dim=2)
+            attended = attend_grouped(rope(self.query(normed)), key, value, mask, kernel=kernel)
+        return self.finish(x, attended)
+
+
+def _fold_draws(x: Tensor, draws: int) -> Tensor:
+    """(B * N, n, T, d) -> (B, n, N * T, d)."""
+    if draws == 1:
+        return x
+    rows, heads, length, width = x.shape
+    return x.view(rows // draws, draws, heads, length, width).transpose(1, 2).reshape(-1, heads, draws * length, width)
+
+
+def _unfold_draws(x: Tensor, draws: int) -> Tensor:
+    """(B, n, N * T, d) -> (B * N, n, T, d)."""
+    if draws == 1:
+        return x
+    batch, heads, length, width = x.shape
+    split = x.view(batch, heads, draws, length // draws, width)
+    return split.transpose(1, 2).reshape(batch * draws, heads, length // draws, width)

@@ -16,12 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mimetic.policies.bricks.grouped_attention import attend_grouped
 from mimetic.policies.bricks.master_weights import MasterLinear
 from mimetic.policies.smolvla.backbone import Backbone
 from mimetic.policies.smolvla.config import SmolVLAConfig
 from mimetic.policies.smolvla.images import all_true
-from mimetic.policies.smolvla.layers import DecoderLayer, RMSNorm, Rope
+from mimetic.policies.smolvla.layers import DecoderLayer, ExpertLayer, RMSNorm, Rope, TextLayer
 from mimetic.policies.smolvla.vision import Connector, VisionTower
 
 
@@ -53,7 +52,7 @@ class TextModel(nn.Module):
         super().__init__()
         self.embed_tokens = nn.Embedding(sizes.vocab_size, sizes.text_hidden)
         self.layers = nn.ModuleList(
-            DecoderLayer(
+            TextLayer(
                 sizes.text_hidden,
                 sizes.text_heads,
                 sizes.text_kv_heads,
@@ -98,7 +97,7 @@ class Expert(nn.Module):
     def __init__(self, sizes: Backbone, width: int, cross: list[bool]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(
-            DecoderLayer(
+            ExpertLayer(
                 width,
                 sizes.text_heads,
                 sizes.text_kv_heads,
@@ -281,17 +280,10 @@ class SmolVLANetwork(nn.Module):
         mask = None if mask is None else mask[:, None, None, :]
         all_keys, all_values = [], []
         for i, layer in enumerate(layers):
-            assert isinstance(layer, DecoderLayer)
-            normed = layer.normed(x)
-            key, value = layer.key_value(normed)
-            key = rope(key)
-            if keys is not None and values is not None:
-                key, value = torch.cat([keys[i], key], dim=2), torch.cat([values[i], value], dim=2)
+            earlier = None if keys is None or values is None else (keys[i], values[i])
+            x, key, value = layer(x, rope, mask, earlier, kernel=self.kernel, keys_only=i + 1 == len(layers))
             all_keys.append(key)
             all_values.append(value)
-            if i + 1 < len(layers):
-                attended = attend_grouped(rope(layer.query(normed)), key, value, mask, kernel=self.kernel)
-                x = layer.finish(x, attended)
         return all_keys, all_values
 
     def prepare_prefix(self, keys: list[Tensor], values: list[Tensor], mask: Tensor) -> Prefix:
@@ -345,21 +337,16 @@ class SmolVLANetwork(nn.Module):
         shown = None if prefix.mask is None else prefix.mask[:, None, None, :]
         joint_mask = self._joint_mask(prefix, length, draws, x_t.device)
         for i, (layer, is_cross) in enumerate(zip(self.expert.layers, self.cross, strict=True)):
-            assert isinstance(layer, DecoderLayer)
-            normed, key, value = layer.normed(hidden), prefix.keys[i], prefix.values[i]
-            if is_cross:
-                # All draws of a sample read the same keys, so their queries stand in one row.
-                query = _fold_draws(rope_cross(layer.query(normed)), draws)
-                attended = _unfold_draws(attend_grouped(query, key, value, shown, kernel=self.kernel), draws)
-            else:
-                own_key, own_value = layer.key_value(normed)
-                if draws > 1:
-                    key, value = key.repeat_interleave(draws, dim=0), value.repeat_interleave(draws, dim=0)
-                key = torch.cat([key, rope_joint(own_key).to(key.dtype)], dim=2)
-                value = torch.cat([value, own_value.to(value.dtype)], dim=2)
-                query = rope_joint(layer.query(normed))
-                attended = attend_grouped(query, key, value, joint_mask, kernel=self.kernel)
-            hidden = layer.finish(hidden, attended)
+            hidden = layer(
+                hidden,
+                prefix.keys[i],
+                prefix.values[i],
+                rope_cross if is_cross else rope_joint,
+                shown if is_cross else joint_mask,
+                is_cross=is_cross,
+                draws=draws,
+                kernel=self.kernel,
+            )
         velocity: Tensor = self.action_out_proj(self.expert.norm(hidden).float())
         return velocity.float()
 
@@ -385,23 +372,6 @@ class SmolVLANetwork(nn.Module):
             return torch.cat([causal.new_ones(1, 1, length, n_prefix), causal], dim=3)
         shown = prefix.mask.repeat_interleave(draws, dim=0)[:, None, None, :].expand(-1, -1, length, -1)
         return torch.cat([shown, causal.expand(shown.shape[0], -1, -1, -1)], dim=3)
-
-
-def _fold_draws(x: Tensor, draws: int) -> Tensor:
-    """(B * N, n, T, d) -> (B, n, N * T, d)."""
-    if draws == 1:
-        return x
-    rows, heads, length, width = x.shape
-    return x.view(rows // draws, draws, heads, length, width).transpose(1, 2).reshape(-1, heads, draws * length, width)
-
-
-def _unfold_draws(x: Tensor, draws: int) -> Tensor:
-    """(B, n, N * T, d) -> (B * N, n, T, d)."""
-    if draws == 1:
-        return x
-    batch, heads, length, width = x.shape
-    split = x.view(batch, heads, draws, length // draws, width)
-    return split.transpose(1, 2).reshape(batch * draws, heads, length // draws, width)
 
 
 def _is_trained(module: nn.Module) -> bool:

@@ -20,8 +20,9 @@ from mimetic import log
 from mimetic.accelerators.devices import choose_device
 from mimetic.errors import ConfigError, ShapeError
 from mimetic.names import ACTION, PAD_SUFFIX, STATE
-from mimetic.policies.base import Batch, FrameEncoder, Policy, take_input
+from mimetic.policies.base import Batch, FrameEncoder, Policy, take_input, valid_divisor
 from mimetic.policies.bricks.master_weights import MasterLinear
+from mimetic.policies.repeated_layers import LayerClass
 from mimetic.policies.smolvla import aloha, flow
 from mimetic.policies.smolvla.backbone import companion_files, find_backbone, load_backbone_weights
 from mimetic.policies.smolvla.config import SmolVLAConfig
@@ -31,7 +32,9 @@ from mimetic.policies.smolvla.guidance import make_guidance
 from mimetic.policies.smolvla.images import CameraInput, prepare_frames, select_cameras
 from mimetic.policies.smolvla.initialise import initialise
 from mimetic.policies.smolvla.language import take_language
+from mimetic.policies.smolvla.layers import ExpertLayer, TextLayer
 from mimetic.policies.smolvla.network import Prefix, SmolVLANetwork
+from mimetic.policies.smolvla.vision import VisionLayer
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +56,12 @@ class SmolVLAPolicy(Policy):
     """
 
     config: SmolVLAConfig
+    layer_classes = (
+        LayerClass(ExpertLayer, "expert layers", varying_sizes=True),
+        # The gradient of the state token passes the text model also when that is frozen.
+        LayerClass(TextLayer, "text layers", varying_sizes=True, passes_gradients=True),
+        LayerClass(VisionLayer, "vision layers"),
+    )
 
     def __init__(self, config: SmolVLAConfig, *, init_backbone: bool = True) -> None:
         super().__init__(config)
@@ -89,7 +98,8 @@ class SmolVLAPolicy(Policy):
         """
         errors, valid = self.errors(batch, noise=noise, time=time)
         errors = errors[..., : self._action_dim]
-        loss = flow.mean_loss(errors, valid)
+        divisor = None if valid is None else valid_divisor(batch, valid, self._action_dim)
+        loss = flow.mean_loss(errors, valid, divisor)
         parts = {"losses_after_forward": errors.detach().mean()}
         if valid is not None:
             in_episode = (errors.detach() * valid).mean()
