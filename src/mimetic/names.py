@@ -27,6 +27,8 @@ FRAME_INDEX = "frame_index"
 EPISODE_INDEX = "episode_index"
 INDEX = "index"
 PAD_SUFFIX = "_is_pad"
+VALID_PER_SAMPLE = "action_valid_per_sample"
+"""Of the whole batch that a part was cut from (`policies.base.valid_divisor`); no file holds it."""
 DEFAULT_FEATURES = (TIMESTAMP, FRAME_INDEX, EPISODE_INDEX, INDEX, TASK_INDEX)
 
 # Dataset files (spec/dataset.md 1)

@@ -67,6 +67,7 @@ def flags(fixtures, run):
         "--num_workers=0",
         f"--steps={STEPS}",
         "--save_freq=1",
+        "--keep.last=2",  # so that kills fall into removals too
         "--log_freq=0",
         f"--output_dir={run}",
     ]

@@ -83,7 +83,8 @@ def test_files_beside_the_weights_are_the_references(fixtures, tmp_path):
     run = tmp_path / "run_sched"
     resume_from_step_3(source, run, fixtures)
     ours, theirs = run / "checkpoints" / "000006", source / "000006"
-    own = {"mimetic.json", "pretrained_model/mimetic.json", "training_state/mimetic_state.json"}
+    own = {"mimetic.json", "pretrained_model/mimetic.json"}
+    own |= {f"training_state/{name}.json" for name in ("mimetic_state", "selection")}
     names = {p.relative_to(ours).as_posix() for p in ours.rglob("*") if p.is_file()}
     assert names - own == {p.relative_to(theirs).as_posix() for p in theirs.rglob("*") if p.is_file()}
     for name in ("config.json", "policy_preprocessor.json", "policy_postprocessor.json"):

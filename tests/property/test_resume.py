@@ -8,14 +8,21 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow
 import pytest
+import torch
+from pyarrow import parquet
+from safetensors.torch import load_file
 
+from mimetic.accelerators.precision import Precision
 from mimetic.config.codec import decode
 from mimetic.config.parse import parse
-from mimetic.errors import ConfigError, DatasetNotFound
+from mimetic.errors import CheckpointError, ConfigError, DatasetNotFound
+from mimetic.policies.act.policy import ACTPolicy
 from mimetic.testing.tiny import TINY_ACT
 from mimetic.train.checkpoint import point_last
 from mimetic.train.config import TrainConfig
+from mimetic.train.overflows import OverflowWatch
 from mimetic.train.resume import find_checkpoint
 from mimetic.train.run import train
 
@@ -80,13 +87,184 @@ CASES = {
     "four micro-batches an update": ["--num_workers=2", "--accelerator.gradient_accumulation.steps=4"],
     "bfloat16": ["--num_workers=0", "--accelerator.mixed_precision=bf16"],
     "held-out loss between the steps": ["--num_workers=0", "--dataset.eval_split=0.3", "--eval_steps=2"],
+    "average, accumulation, held-out loss, the best kept": [
+        "--num_workers=2",
+        "--ema.enable=true",
+        "--accelerator.gradient_accumulation.steps=4",
+        "--dataset.eval_split=0.3",
+        "--eval_steps=3",
+        "--keep.best=1",
+        "--keep.last=9",
+        "--early_stop.patience=5",
+        *SCHEDULE,
+    ],
 }
+
+
+FP16 = [
+    "--num_workers=0",
+    "--accelerator.mixed_precision=fp16",
+    "--accelerator.grad_scaler.init_scale=2048",
+    "--accelerator.grad_scaler.growth_interval=2",
+]
+
+
+@pytest.fixture
+def fp16_on_the_cpu(monkeypatch):
+    """What `mimetic train` refuses: float16 autocast and torch's scaler work on a CPU too, and need no GPU here."""
+
+    def choose(mixed_precision, device, **options):
+        assert mixed_precision == "fp16"
+        return Precision(device, torch.float16, "precision: fp16 autocast on a CPU, for this test", scaler=True)
+
+    monkeypatch.setattr("mimetic.train.resolve.choose_precision", choose)
+
+
+def test_a_run_in_fp16_skips_what_overflows_and_resumes_at_any_step(fixtures, tmp_path, fp16_on_the_cpu, caplog):
+    config = settings(fixtures, *FP16, "--ema.enable=true", *SCHEDULE)
+    with caplog.at_level("INFO", logger="mimetic"):
+        whole = run_to_end(config, tmp_path / "whole")
+    records = [json.loads(line) for line in (tmp_path / "whole/metrics.jsonl").read_text().splitlines()]
+    skips = [record["skip"] for record in records if record["kind"] == "train"]
+    scales = [record["scale"] for record in records if record["kind"] == "train"]
+    assert 1 <= sum(skips) <= 5
+    assert scales == scales_from(2.0**11, skips, interval=2)
+    assert "skipped updates in the first steps are normal" in caplog.text
+    assert f"{sum(skips)} of 6 updates were left out" in caplog.text
+    assert "scale:" in caplog.text
+    assert "in float16" in caplog.text  # what the witness saw
+    # A skipped update moves the schedule, and neither the optimiser nor the average.
+    state = load_file(whole / "training_state/optimizer_state.safetensors")
+    assert state["state/0/step"].item() == 6 - sum(skips)
+    assert json.loads((whole / "training_state/ema_state.json").read_text())["optimization_step"] == 6 - sum(skips)
+    assert json.loads((whole / "training_state/scheduler_state.json").read_text())["last_epoch"] == 6
+    stored = json.loads((whole / "training_state/scaler_state.json").read_text())
+    assert stored["scale"] == scales[-1]
+    check_resumes(tmp_path, whole)
+
+
+@pytest.mark.parametrize("accumulation", [2, 4])
+def test_a_run_in_fp16_resumes_inside_an_accumulation(fixtures, tmp_path, fp16_on_the_cpu, monkeypatch, accumulation):
+    """With all that hangs on it: the average, held-out losses, the best checkpoint, skips in the last update too."""
+    more = [f"--accelerator.gradient_accumulation.steps={accumulation}", "--accelerator.grad_scaler.init_scale=65536"]
+    more += ["--ema.enable=true", "--dataset.eval_split=0.3", "--eval_steps=3", "--keep.best=1", "--keep.last=9"]
+    whole = run_to_end(settings(fixtures, *FP16, *more, *SCHEDULE), tmp_path / "whole")
+    state = json.loads((whole / "training_state/mimetic_state.json").read_text())
+    assert state["landed_updates"] + state["skipped_updates"] == -(-6 // accumulation)
+    assert state["skipped_updates"] >= 1
+    assert state["micro_step"] == 0
+    begun = []
+    monkeypatch.setattr("mimetic.train.run.OverflowWatch", lambda *a, **k: begun.append(k) or OverflowWatch(*a, **k))
+    check_resumes(tmp_path, whole)
+    stored = [
+        json.loads((tmp_path / f"whole/checkpoints/{step:06d}/training_state/mimetic_state.json").read_text())
+        for step in range(1, 6)
+    ]
+    names = {"landed": "landed_updates", "skipped": "skipped_updates", "in_a_row": "skipped_in_a_row"}
+    assert begun == [{name: state[file] for name, file in names.items()} for state in stored]
+    assert any(watch["in_a_row"] for watch in begun)
+
+
+@pytest.mark.parametrize("enabled", [True, False], ids=["off", "on"])
+def test_gradients_of_half_an_update_follow_when_the_loss_scaling_is_turned(fixtures, tmp_path, monkeypatch, enabled):
+    """`--accelerator.grad_scaler.enabled` may change on resume, and those gradients hold the scale or not."""
+
+    def choose(mixed_precision, device, *, grad_scaler, **options):
+        return Precision(device, torch.float16, "fp16 on a CPU, for this test", scaler=grad_scaler.enabled)
+
+    monkeypatch.setattr("mimetic.train.resolve.choose_precision", choose)
+    flags = ["--num_workers=0", "--accelerator.mixed_precision=fp16", "--policy.dropout=0", "--policy.use_vae=false"]
+    flags += ["--accelerator.grad_scaler.init_scale=64", "--accelerator.gradient_accumulation.steps=3"]
+    config = settings(fixtures, *flags, f"--accelerator.grad_scaler.enabled={enabled}", "--optimizer.type=sgd")
+    config = replace(config, steps=3)
+    train(replace(config, output_dir=tmp_path / "run"))
+    expected = norms_of(tmp_path / "run")[3]
+    other = not enabled
+    resume_with(tmp_path / "run/checkpoints/000002", f"--accelerator.grad_scaler.enabled={str(other).lower()}")
+    # float16 rounds the scaled and the plain gradients otherwise, hence a hundredth and not more.
+    assert norms_of(tmp_path / "run")[3] == pytest.approx(expected, rel=1e-2)
+
+
+def norms_of(run):
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return {record["steps"]: record["grad_norm"] for record in records if "grad_norm" in record}
+
+
+def test_gradients_whose_scale_is_lost_are_not_used(fixtures, tmp_path, fp16_on_the_cpu):
+    config = settings(fixtures, *FP16, "--accelerator.gradient_accumulation.steps=4")
+    run_to_end(config, tmp_path / "run")
+    checkpoint = tmp_path / "run/checkpoints/000003"
+    (checkpoint / "training_state/scaler_state.json").unlink()
+    (checkpoint / "mimetic.json").unlink()
+    with pytest.raises(CheckpointError, match=r"not the loss scale that is in them \(scaler_state.json is missing\)"):
+        resume_with(checkpoint)
+    resume_with(checkpoint, "--reset_optimizer=true")
+
+
+def test_a_run_in_parts_goes_on_in_parts(fixtures, tmp_path, monkeypatch, caplog):
+    """And what a stop at any step leaves is the same run; `pieces` is in every checkpoint after the first step."""
+    loss, sizes = ACTPolicy.loss, []
+
+    def crowded(policy, batch):
+        sizes.append(len(batch["action"]))
+        if sizes[-1] > 7:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return loss(policy, batch)
+
+    monkeypatch.setattr(ACTPolicy, "loss", crowded)
+    flags = ["--out_of_memory=halve", "--num_workers=0", "--accelerator.gradient_accumulation.steps=2"]
+    flags += ["--dataset.eval_split=0.3", "--eval_steps=3"]
+    with caplog.at_level("INFO", logger="mimetic"):
+        whole = run_to_end(settings(fixtures, *flags, *SCHEDULE), tmp_path / "whole")
+    assert "each batch of 20 is computed in 4 parts" in caplog.text
+    assert "A held-out batch does not fit the memory of cpu" in caplog.text
+    assert json.loads((whole / "training_state/mimetic_state.json").read_text())["pieces"] == 4
+    with caplog.at_level("INFO", logger="mimetic"):
+        check_resumes(tmp_path, whole)
+    assert "Each batch is computed in 4 parts, as before the run was stopped" in caplog.text
+
+
+def test_frames_that_are_left_out_are_the_same_after_a_stop(fixtures, tmp_path):
+    """The next samples of the order stand in for them, so the position in the data counts places, not samples."""
+    shutil.copytree(fixtures / "training/dataset_tiny_vec", tmp_path / "data/training/dataset_tiny_vec")
+    file = next((tmp_path / "data/training/dataset_tiny_vec/data").rglob("*.parquet"))
+    table = parquet.read_table(file)
+    name, states = "observation.state", table.column("observation.state").to_pylist()
+    for row in (3, 20, 30):
+        states[row] = [float("nan")] * len(states[row])
+    field = table.schema.field(name)
+    table = table.set_column(table.schema.get_field_index(name), field, pyarrow.array(states, type=field.type))
+    parquet.write_table(table, file)
+    flags = ["--on_bad_frame=skip", "--max_bad_frames=3", "--num_workers=2", "--ema.enable=true"]
+    flags += ["--accelerator.gradient_accumulation.steps=4"]
+    whole = run_to_end(settings(tmp_path / "data", *flags), tmp_path / "whole")
+    records = [json.loads(line) for line in (tmp_path / "whole/metrics.jsonl").read_text().splitlines()]
+    assert {(r["episode"], r["frame"]) for r in records if r["kind"] == "bad_frame"} == {(0, 3), (1, 9), (2, 6)}
+    check_resumes(tmp_path, whole)
+
+
+def scales_from(scale, skips, *, interval):
+    """The rule of spec/training.md 17.3."""
+    found, tracker = [], 0
+    for skipped in skips:
+        if skipped:
+            scale, tracker = scale / 2, 0
+        else:
+            tracker += 1
+            if tracker == interval:
+                scale, tracker = scale * 2, 0
+        found.append(scale)
+    return found
 
 
 @pytest.mark.parametrize("flags", CASES.values(), ids=CASES.keys())
 def test_resume_at_any_step_gives_the_same_files(fixtures, tmp_path, flags):
     config = settings(fixtures, *flags)
-    whole = run_to_end(config, tmp_path / "whole")
+    check_resumes(tmp_path, run_to_end(config, tmp_path / "whole"))
+
+
+def check_resumes(tmp_path, whole):
+    """Stop the run in `whole` after each step, resume it, and compare every file of the last checkpoint."""
     expected = files_of(whole)
     for step in range(1, 6):
         # The output folder's name stands in the saved settings, so the resumed run takes the same path.
@@ -118,8 +296,6 @@ def test_the_last_partial_accumulation_is_applied_with_its_own_divisor(fixtures,
         train(replace(config, output_dir=tmp_path / "run"))
     assert "The last update has 1 of 4 micro-batches" in caplog.text
     groups = json.loads((tmp_path / "run/checkpoints/000005/training_state/optimizer_param_groups.json").read_text())
-    from safetensors.torch import load_file
-
     state = load_file(tmp_path / "run/checkpoints/000005/training_state/optimizer_state.safetensors")
     assert state["state/0/step"].item() == 2
     assert not (tmp_path / "run/checkpoints/000005/training_state/accumulated_gradients.safetensors").exists()

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 from mimetic.fields import setting
 
+# torch keeps the scale as a float32 and counts the updates since its last change as an int32.
+_LARGEST_SCALE = 2.0**127
+_LARGEST_INTERVAL = 2**31 - 1
+
 
 @dataclass(frozen=True, kw_only=True)
 class GradientAccumulationConfig:
@@ -42,14 +46,16 @@ class GradScalerConfig:
     def check(self) -> list[str]:
         """Problems of this group, one sentence each."""
         problems, prefix = [], "--accelerator.grad_scaler"
-        if not (0 < self.init_scale < math.inf):
-            problems.append(f"`{prefix}.init_scale={self.init_scale}` must be above 0 and finite")
+        if not (0 < self.init_scale <= _LARGEST_SCALE):
+            problems.append(f"`{prefix}.init_scale={self.init_scale}` must be above 0 and at most 2^127 (a float32)")
         if not (1 < self.growth_factor < math.inf):
             problems.append(f"`{prefix}.growth_factor={self.growth_factor}` must be above 1 and finite")
         if not 0 < self.backoff_factor < 1:
             problems.append(f"`{prefix}.backoff_factor={self.backoff_factor}` must be between 0 and 1")
-        if self.growth_interval < 1:
-            problems.append(f"`{prefix}.growth_interval={self.growth_interval}` must be at least 1")
+        if not 1 <= self.growth_interval <= _LARGEST_INTERVAL:
+            problems.append(
+                f"`{prefix}.growth_interval={self.growth_interval}` must be between 1 and {_LARGEST_INTERVAL}"
+            )
         return problems
 
 
@@ -58,7 +64,10 @@ class CompileConfig:
     """`torch.compile` of what is trained."""
 
     enabled: bool = setting(
-        False, "Compile the policy's training pass: a minute at the start, faster steps after it", layer="next"
+        False,
+        "Compile the policy's training pass: a minute or more at the start; meant for GPUs, on a CPU steps are hardly "
+        "faster",
+        layer="next",
     )
     backend: str = setting("inductor", "Backend of torch.compile", layer="next")
     mode: str | None = setting(

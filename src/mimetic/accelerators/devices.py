@@ -92,7 +92,8 @@ def choose_device(wanted: str | None, probe: TorchProbe = TORCH) -> tuple[torch.
     if not probe.is_available(name):
         problem, remedy = _why_absent(name, probe)
         others = f"{_what_is_there(probe)}; leave `--policy.device` out to take the first"
-        raise DeviceError(f"`--policy.device={wanted}`: {problem}", "\n".join(part for part in (remedy, others) if part))
+        hint = "\n".join(part for part in (remedy, others) if part)
+        raise DeviceError(f"`--policy.device={wanted}`: {problem}", hint)
     if not colon:
         return torch.device(name), "as asked"
     count = probe.count(name)

@@ -1,12 +1,22 @@
-"""What to do when a device's memory is full: know it, and give back what is not needed."""
+"""What to do when a device's memory is full: know it, give back what is not needed, and draw the same numbers again."""
 
 from __future__ import annotations
 
 import gc
 
 import torch
+from torch import Tensor
 
-_TEXTS = ("out of memory", "can't allocate memory", "not enough memory", "defaultcpuallocator")
+_TEXTS = (
+    "out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    "defaultcpuallocator",
+    # A library of the device that had no room for itself, and Intel's drivers.
+    "status_alloc_failed",
+    "out_of_device_memory",
+    "out_of_host_memory",
+)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -26,6 +36,21 @@ def release_memory(device: torch.device) -> None:
         torch.mps.empty_cache()
     elif device.type == "xpu":
         torch.xpu.empty_cache()
+
+
+def generator_state(device: torch.device) -> Tensor:
+    """State of an accelerator's random generator, which the host keeps: nothing is waited for."""
+    if device.type == "mps":  # there is one only
+        return torch.mps.get_rng_state()
+    return torch.get_device_module(device).get_rng_state(device)  # type: ignore[no-any-return]
+
+
+def set_generator_state(device: torch.device, state: Tensor) -> None:
+    """Put an accelerator's random generator into a state of `generator_state`."""
+    if device.type == "mps":
+        torch.mps.set_rng_state(state)
+    else:
+        torch.get_device_module(device).set_rng_state(state, device)
 
 
 def describe_memory(device: torch.device) -> str:

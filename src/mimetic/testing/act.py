@@ -1,4 +1,4 @@
-"""ACT's forward pass without any shortcut: what the fast network is compared with in tests.
+"""A small ACT, and ACT's forward pass without any shortcut: what the fast network is compared with in tests.
 
 Cameras go through the backbone one by one, norms stay apart from their convolutions, every token and every attention
 weight is computed, and attention is torch's own `multi_head_attention_forward`.
@@ -9,16 +9,62 @@ Shape letters as in `policies/act/network.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mimetic.features import FeatureType, PolicyFeature
 from mimetic.policies.act.config import ACTConfig
 from mimetic.policies.act.network import ACTNetwork, DecoderLayer, Encoder, EncoderLayer, Prediction
+from mimetic.policies.base import Policy
 from mimetic.policies.bricks.attention import MultiheadAttention
 from mimetic.policies.bricks.positions import sine_map
 from mimetic.policies.bricks.resnet import BasicBlock, Bottleneck, ResNet
+from mimetic.policies.build import make_policy
+from mimetic.policies.config import PolicyConfig
+
+_TINY: dict[str, Any] = {
+    "chunk_size": 8,
+    "n_action_steps": 8,
+    "dim_model": 16,
+    "n_heads": 2,
+    "dim_feedforward": 32,
+    "n_encoder_layers": 2,
+    "n_decoder_layers": 1,
+    "n_vae_encoder_layers": 1,
+    "latent_dim": 4,
+    "pretrained_backbone_weights": None,
+}
+
+
+def tiny_act(*, cameras: Mapping[str, tuple[int, int, int]] | None = None, seed: int = 0, **settings: Any) -> Policy:
+    """A small ACT on the CPU over joint positions (6), an environment state (5) and the cameras given.
+
+    Args:
+        cameras: shape (C, H, W) by feature name.
+        seed: of its weights; the global generator is left as it was.
+        settings: fields of `ACTConfig` that differ.
+    """
+    inputs = {"observation.state": PolicyFeature(FeatureType.STATE, (6,))}
+    inputs["observation.environment_state"] = PolicyFeature(FeatureType.ENV, (5,))
+    inputs |= {key: PolicyFeature(FeatureType.VISUAL, shape) for key, shape in (cameras or {}).items()}
+    outputs = {"action": PolicyFeature(FeatureType.ACTION, (4,))}
+    config = ACTConfig(input_features=inputs, output_features=outputs, **{**_TINY, **settings})
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make_policy(config, device="cpu")
+
+
+def act_batch(config: PolicyConfig, *, size: int, seed: int) -> dict[str, Tensor]:
+    """A preprocessed training batch (size, ...) of random numbers for such a policy, without padding."""
+    assert isinstance(config, ACTConfig)
+    generator = torch.Generator().manual_seed(seed)
+    shapes = {key: feature.shape for key, feature in (config.input_features or {}).items()}
+    shapes["action"] = (config.chunk_size, *(config.output_features or {})["action"].shape)
+    batch = {key: torch.randn(size, *shape, generator=generator) for key, shape in shapes.items()}
+    return batch | {"action_is_pad": torch.zeros(size, config.chunk_size, dtype=torch.bool)}
 
 
 def plain_forward(

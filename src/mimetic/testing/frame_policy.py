@@ -19,7 +19,7 @@ from mimetic.features import FeatureType, NormalizationMode
 from mimetic.fields import setting
 from mimetic.names import ACTION, FEATURES_PREFIX, OBSERVATION, STATE
 from mimetic.optim.config import AdamWConfig
-from mimetic.policies.base import Batch, FrameEncoder, Policy, take_input
+from mimetic.policies.base import Batch, FrameEncoder, Policy, take_input, valid_divisor
 from mimetic.policies.config import PolicyConfig
 
 ENTRY = Entry("mimetic.testing.frame_policy:FramePolicy", config="mimetic.testing.frame_policy:FramePolicyConfig")
@@ -103,7 +103,7 @@ class FramePolicy(Policy):
         """Mean squared error over the valid actions."""
         actions, valid = batch[ACTION], ~batch[f"{ACTION}_is_pad"][..., None]
         error = (self._chunk(batch) + 0.1 * torch.randn_like(actions) - actions).square() * valid
-        loss = error.sum() / (valid.sum() * actions.shape[-1])
+        loss = error.sum() / valid_divisor(batch, valid, actions.shape[-1])
         return loss, {"mse": loss.detach()}
 
     @torch.no_grad()

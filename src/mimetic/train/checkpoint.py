@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from mimetic import __version__
+from mimetic.accelerators.loss_scaler import LossScaler
 from mimetic.errors import CheckpointError
 from mimetic.names import (
     CHECKPOINTS_DIR,
@@ -39,12 +40,14 @@ from mimetic.names import (
 from mimetic.policies.base import Policy
 from mimetic.policies.checkpoint import save_pretrained
 from mimetic.processing.pipeline import Pipeline
+from mimetic.train.links import flush_folder, point
 from mimetic.train.rng import save_rng
 from mimetic.train.state import (
     Progress,
     save_gradients,
     save_optimizer,
     save_progress,
+    save_scaler,
     save_scheduler,
     write_json,
 )
@@ -64,6 +67,8 @@ class Saved:
         postprocessor: pipeline after the policy.
         optimizer: the optimiser.
         scheduler: the schedule, if any.
+        scaler: the loss scaler, in float16.
+        extra: writes what else belongs to the step into its hidden folder, before that gets its name.
         train_config: content of `train_config.json`.
         full_config: every setting, LeRobot's newer ones and mimetic's own too.
     """
@@ -75,6 +80,8 @@ class Saved:
     scheduler: LRScheduler | None
     train_config: Mapping[str, Any]
     full_config: Mapping[str, Any]
+    scaler: LossScaler | None = None
+    extra: Sequence[Callable[[Path], None]] = ()
 
 
 def step_name(step: int, total_steps: int) -> str:
@@ -135,9 +142,13 @@ def _write(folder: Path, saved: Saved, progress: Progress) -> None:
     save_optimizer(state, saved.optimizer)
     if saved.scheduler is not None:
         save_scheduler(state, saved.scheduler)
+    if saved.scaler is not None:
+        save_scaler(state, saved.scaler)
     if progress.micro_step:
         module: nn.Module = saved.policy
         save_gradients(state, module)
+    for write in saved.extra:
+        write(folder)
 
 
 def _write_manifest(folder: Path) -> None:
@@ -171,17 +182,6 @@ def flush_tree(folder: Path) -> None:
     flush_folder(folder)
 
 
-def flush_folder(folder: Path) -> None:
-    """Make a folder's entries durable where the system allows it (Windows has no such call)."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _move_aside(folder: Path) -> Path:
     number = 1
     while (target := folder.with_name(f"{folder.name}.superseded-{number}")).exists():
@@ -201,21 +201,7 @@ def point_last(parent: Path, name: str) -> None:
     last = parent / LAST
     if last.is_dir() and not last.is_symlink():
         _move_aside(last)
-    temporary = parent / f"{_SAVING}{LAST}-{os.getpid()}"
-    try:
-        temporary.unlink(missing_ok=True)
-        temporary.symlink_to(name, target_is_directory=True)
-        temporary.replace(last)
-        (parent / LAST_TXT).unlink(missing_ok=True)
-    except (OSError, NotImplementedError) as error:
-        temporary.unlink(missing_ok=True)
-        logger.debug("no symbolic links here (%s), writing %s", error, LAST_TXT)
-        note = parent / f"{_SAVING}{LAST_TXT}-{os.getpid()}"
-        note.write_text(name + "\n", encoding="utf-8")
-        note.replace(parent / LAST_TXT)
-        if last.is_symlink():
-            last.unlink()
-    flush_folder(parent)
+    point(parent, LAST, name)
 
 
 def check_last(parent: Path) -> None:

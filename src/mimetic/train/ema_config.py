@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from mimetic.fields import setting
@@ -38,6 +39,6 @@ class EmaConfig:
         if self.update_after_step < 0:
             problems.append(f"`--ema.update_after_step={self.update_after_step}` must be at least 0")
         for name in ("inv_gamma", "power"):
-            if not getattr(self, name) > 0:
-                problems.append(f"`--ema.{name}={getattr(self, name)}` must be above 0")
+            if not 0 < getattr(self, name) < math.inf:
+                problems.append(f"`--ema.{name}={getattr(self, name)}` must be above 0 and finite")
         return problems

@@ -6,7 +6,7 @@ the host without waiting and read a few steps later; a checkpoint is never writt
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +16,7 @@ from torch import Tensor
 
 from mimetic.errors import TrainingError
 from mimetic.names import EPISODE_INDEX, FRAME_INDEX, INDEX
-
-_MOST_PENDING = 64
+from mimetic.train.deferred import Deferred
 
 
 class FiniteGuard:
@@ -30,10 +29,8 @@ class FiniteGuard:
     """
 
     def __init__(self, device: torch.device, explain: Callable[[np.ndarray], str] | None = None) -> None:
-        self._on_cpu = device.type == "cpu"
-        self._has_events = device.type == "cuda"
         self._explain = explain
-        self._pending: deque[tuple[int, Tensor, Any, dict[str, Tensor]]] = deque()
+        self._deferred = Deferred[tuple[int, dict[str, Tensor]]](device, self._settle)
 
     def watch(self, step: int, batch: dict[str, Any], *values: Tensor | None) -> None:
         """Check a step's scalars, at once on a CPU and later elsewhere.
@@ -47,21 +44,8 @@ class FiniteGuard:
             TrainingError: a value of this step, or of an earlier one whose answer has arrived, is not finite.
         """
         address = {key: batch[key] for key in (EPISODE_INDEX, FRAME_INDEX, INDEX) if isinstance(batch.get(key), Tensor)}
-        numbers = [value for value in values if value is not None]
-        if self._on_cpu:
-            for value in numbers:
-                if not np.isfinite(value.item()):
-                    self._stop(step, address)
-            return
-        flag = torch.isfinite(torch.stack([value.float() for value in numbers])).all()
-        event = None
-        if self._has_events:
-            flag = flag.to("cpu", non_blocking=True)
-            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            event.record()
-        self._pending.append((step, flag, event, address))
-        while self._pending and (len(self._pending) > _MOST_PENDING or (event and self._pending[0][2].query())):
-            self._settle()
+        numbers = torch.stack([value.detach().float() for value in values if value is not None])
+        self._deferred.put(torch.isfinite(numbers).all(), (step, address))
 
     def wait(self) -> None:
         """Read every answer that is still on its way; call this where the loop waits anyway (log, checkpoint).
@@ -69,15 +53,11 @@ class FiniteGuard:
         Raises:
             TrainingError: a value was not finite.
         """
-        while self._pending:
-            self._settle()
+        self._deferred.wait()
 
-    def _settle(self) -> None:
-        step, flag, event, address = self._pending.popleft()
-        if event is not None:
-            event.synchronize()
-        if not bool(flag.item()):
-            self._stop(step, address)
+    def _settle(self, is_finite: Tensor, note: tuple[int, dict[str, Tensor]]) -> None:
+        if not bool(is_finite):
+            self._stop(*note)
 
     def _stop(self, step: int, address: dict[str, Tensor]) -> None:
         message = f"the loss or its gradient is not finite at step {step}; the batch was {describe_frames(address)}"

@@ -6,16 +6,22 @@ generators of the training that follows are left as they were.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from mimetic.accelerators.memory import is_out_of_memory, release_memory
 from mimetic.accelerators.precision import Precision
 from mimetic.data.reader import Dataset
 from mimetic.policies.base import Policy
 from mimetic.processing.pipeline import Pipeline
+from mimetic.train.pieces import batch_length, split_batch
+from mimetic.train.step import OutOfMemory
+
+logger = logging.getLogger(__name__)
 
 _NOISE_SEED = 0
 
@@ -43,6 +49,7 @@ class Heldout:
         batch_size: samples a forward pass.
         positions: samples to use by task index.
         tasks: task text by task index.
+        may_halve: whether batches that do not fit the memory are computed in parts instead of ending the run.
     """
 
     def __init__(
@@ -54,6 +61,7 @@ class Heldout:
         batch_size: int,
         positions: Mapping[int, Sequence[int]],
         tasks: Mapping[int, str],
+        may_halve: bool = False,
     ) -> None:
         self.dataset = dataset
         self.preprocessor = preprocessor
@@ -61,9 +69,45 @@ class Heldout:
         self.batch_size = batch_size
         self.positions = positions
         self.tasks = tasks
+        self.may_halve = may_halve
+        self.pieces = 1
 
     def measure(self, policy: Policy) -> HeldoutLoss:
-        """Measure; the policy is put into eval mode and back into training mode."""
+        """Measure; the policy is put into eval mode and back into training mode.
+
+        Raises:
+            OutOfMemory: a batch does not fit, and may not or cannot be computed in smaller parts.
+        """
+        while True:
+            try:
+                return self._measure(policy)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            # Outside of the clause above, whose exception would keep the failed pass alive.
+            self._make_smaller(reason)
+
+    def _make_smaller(self, reason: str) -> None:
+        device = self.precision.device
+        release_memory(device)
+        size = -(-self.batch_size // self.pieces)
+        if not self.may_halve or size == 1:
+            raise OutOfMemory(
+                f"{size} held-out sample{'s' if size > 1 else ''} at once do not fit the memory of {device}: {reason}",
+                "a smaller policy, or smaller camera pictures, or `--eval_steps=0`"
+                if size == 1
+                else "`--out_of_memory=halve` computes each batch in parts that fit, or lower `--batch_size`",
+            )
+        self.pieces *= 2
+        logger.warning(
+            "A held-out batch does not fit the memory of %s: from now on each is computed in %d parts; a policy that "
+            "draws noise draws it anew for that, so compare losses with care with those before",
+            device,
+            self.pieces,
+        )
+
+    def _measure(self, policy: Policy) -> HeldoutLoss:
         devices = [self.precision.device] if self.precision.device.type == "cuda" else []
         policy.eval()
         try:
@@ -83,9 +127,10 @@ class Heldout:
         for start in range(0, len(positions), self.batch_size):
             chunk = positions[start : start + self.batch_size]
             batch = self.preprocessor(self.dataset.batch(chunk))
-            with self.precision.autocast():
-                loss, _ = policy.loss(batch)
-            total += loss.double().cpu() * len(chunk)
+            for piece in split_batch(batch, self.pieces) if self.pieces > 1 else [batch]:
+                with self.precision.autocast():
+                    loss, _ = policy.loss(piece)
+                total += loss.double().cpu() * (len(chunk) if self.pieces == 1 else batch_length(piece))
         return float(total)
 
 

@@ -14,8 +14,10 @@ from typing import Any
 from mimetic.errors import CheckpointError, ConfigError, MimeticError
 from mimetic.hub.checkpoints import RemoteCheckpoint, newest_checkpoint
 from mimetic.names import CHECKPOINTS_DIR
-from mimetic.train.checkpoint import flush_folder, flush_tree, last_checkpoint, point_last
+from mimetic.train.checkpoint import flush_tree, last_checkpoint, point_last
+from mimetic.train.links import flush_folder
 from mimetic.train.resume import Checkpoint
+from mimetic.train.run_folder import free_name
 from mimetic.train.state import write_json
 
 logger = logging.getLogger(__name__)
@@ -69,7 +71,8 @@ class HubRun:
             HubError: the hub refuses.
         """
         now = datetime.datetime.now()
-        folder = output_dir or Path("outputs") / "train" / f"{now:%Y-%m-%d}" / f"{now:%H-%M-%S}_resume"
+        default = Path("outputs") / "train" / f"{now:%Y-%m-%d}" / f"{now:%H-%M-%S}_resume"
+        folder = output_dir or free_name(default)
         there = _continued_before(folder, self.repo_id)
         if there is not None:
             logger.info("hub: %s holds this run already; going on from its checkpoint %s", folder, there.name)

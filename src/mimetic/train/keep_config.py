@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from mimetic.fields import setting
@@ -25,11 +26,17 @@ class KeepConfig:
 
     def check(self) -> list[str]:
         """Problems of these settings, one sentence each."""
-        return [
+        problems = [
             f"`--keep.{name}={getattr(self, name)}` must be at least 0"
             for name in ("last", "best", "every")
             if getattr(self, name) < 0
         ]
+        if self.every > 0 and not (self.last or self.best):
+            problems.append(
+                f"`--keep.every={self.every}` has no effect alone, since every checkpoint stays then; "
+                "add `--keep.last=1` to remove those in between"
+            )
+        return problems
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,18 +45,22 @@ class EarlyStopConfig:
 
     patience: int = setting(
         0,
-        "End the run after this many measurements of the held-out loss in a row without a new lowest one; 0 never "
-        "does. Needs --eval_steps",
+        "End the run, with a checkpoint and exit code 0, after this many measurements of the held-out loss in a row "
+        "that have not fallen; 0 never does. Needs --eval_steps",
         layer="mimetic",
         unit="measurements",
     )
-    min_delta: float = setting(0.0, "How much lower a loss must be to count as a new lowest one", layer="mimetic")
+    min_delta: float = setting(
+        0.0,
+        "How much the loss must fall for `patience` to count from 0 again; the best checkpoint is the lowest anyway",
+        layer="mimetic",
+    )
 
     def check(self) -> list[str]:
         """Problems of these settings, one sentence each."""
         problems = []
         if self.patience < 0:
             problems.append(f"`--early_stop.patience={self.patience}` must be at least 0")
-        if not self.min_delta >= 0:
-            problems.append(f"`--early_stop.min_delta={self.min_delta}` must be at least 0")
+        if not 0 <= self.min_delta < math.inf:
+            problems.append(f"`--early_stop.min_delta={self.min_delta}` must be at least 0 and finite")
         return problems

@@ -5,9 +5,11 @@ It knows no policy by name.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mimetic.errors import CacheError, DatasetError, Interrupted, TrainingError
+from mimetic.accelerators.witness import MatmulWitness
+from mimetic.data.bad_frames import BadFrame
+from mimetic.errors import CacheError, DatasetError, Interrupted, MimeticError, TrainingError
 from mimetic.log import JsonLines
 from mimetic.processing.pipeline import Pipeline
 from mimetic.train.bar import progress_bar
@@ -23,8 +27,10 @@ from mimetic.train.config import TrainConfig
 from mimetic.train.guard import FiniteGuard
 from mimetic.train.heldout import Heldout
 from mimetic.train.metrics import Counters, Window, log_line, peak_memory_gb, summarise
+from mimetic.train.overflows import OverflowWatch
+from mimetic.train.retention import Judgement, Selection
 from mimetic.train.state import Progress
-from mimetic.train.step import Stepper, StepResult
+from mimetic.train.step import OutOfMemory, Stepper, StepResult
 from mimetic.train.stop import StopRequest
 
 logger = logging.getLogger(__name__)
@@ -45,6 +51,14 @@ class Parts:
         save: writes a checkpoint and returns its folder; None when checkpoints are off.
         sink: metrics file; None writes none.
         mirror: gets every record of the metrics file too, and never fails; None: nobody does.
+        overflows: counts skipped float16 updates; None in other precisions.
+        witness: looks at what precision the first step really computes in; None: nobody does.
+        averaged: puts the averaged weights into the policy while it is active; None measures the weights as they are.
+        values: further numbers for the records of a window, such as the decay of the average.
+        selection: judges held-out losses; None without them.
+        saved: called after each checkpoint with its folder and step.
+        bad_frames: frames that could not be read so far and were left out.
+        when_waiting: takes a function to be called now and then while a batch is waited for.
     """
 
     batches: Iterator[dict[str, Any]]
@@ -57,6 +71,14 @@ class Parts:
     save: Callable[[Progress], Path] | None
     sink: JsonLines | None
     mirror: Callable[[dict[str, Any]], None] | None = None
+    overflows: OverflowWatch | None = None
+    witness: MatmulWitness | None = None
+    averaged: Callable[[], AbstractContextManager[object]] | None = None
+    values: Callable[[], dict[str, float]] = dict
+    selection: Selection | None = None
+    saved: Callable[[Path, int], None] = lambda folder, step: None
+    bad_frames: Callable[[], Sequence[BadFrame]] = list
+    when_waiting: Callable[[Callable[[], None]], None] = lambda hook: None
 
 
 class Loop:
@@ -79,23 +101,26 @@ class Loop:
             step=progress.step,
             samples=progress.samples,
         )
-        self.window = Window()
+        self.window = Window(finite_only=parts.overflows is not None)
         self.device = parts.stepper.precision.device
         self._window_start = time.perf_counter()
         self._waited = self._prepared = 0.0
         self._window_steps = 0
         self._saved_step: int | None = progress.step if config.resume else None
+        self._witness = parts.witness
+        self._noted_bad_frames = 0
 
     def run(self) -> Progress:
-        """Train to the end.
+        """Train to the end, or until the held-out loss has not fallen for long enough.
 
         Raises:
             Interrupted: the user or a scheduler stopped the run; a checkpoint was written.
-            TrainingError: a loss was not finite.
+            TrainingError: a loss was not finite, the loss scale collapsed, or the memory did not suffice.
         """
         config, parts = self.config, self.parts
         parts.stepper.policy.train()
         with StopRequest() as stop, progress_bar("Training", "step", config.steps, self.progress.step) as advance:
+            parts.when_waiting(lambda: self._end_waiting(stop))
             self._window_start = time.perf_counter()
             while self.progress.step < config.steps:
                 self._one_step()
@@ -104,13 +129,20 @@ class Loop:
                 last = step == config.steps
                 if config.log_freq > 0 and step % config.log_freq == 0:
                     self._log()
+                judged = None
                 if parts.heldout is not None and config.eval_steps > 0 and step % config.eval_steps == 0:
-                    self._measure_heldout(parts.heldout)
-                if last or (config.save_freq > 0 and step % config.save_freq == 0):
+                    judged = self._measure_heldout(parts.heldout)
+                ends_early = judged is not None and judged.stop and not last
+                is_wanted = judged is not None and judged.is_best and config.keep.best > 0
+                if last or ends_early or is_wanted or (config.save_freq > 0 and step % config.save_freq == 0):
                     self._save()
+                if ends_early:
+                    logger.info("%s", judged.reason if judged is not None else "")
+                    break
                 if stop.requested and not last:
                     self._interrupt(stop)
-        parts.guard.wait()
+        self._wait()
+        self._note_bad_frames()
         return self.progress
 
     def _one_step(self) -> None:
@@ -118,15 +150,23 @@ class Loop:
         started = clock()
         raw = self._next_batch()
         loaded = clock()
-        if self.progress.start_index == 0:
+        before = torch.get_rng_state() if self.progress.start_index == 0 else None
+        if before is not None:
             _match_reference_stream()
         batch = parts.preprocessor(raw)
         prepared = clock()
-        result = parts.stepper.forward_backward(batch)
+        try:
+            result = self._forward_backward(batch)
+        except OutOfMemory as error:
+            if before is not None:
+                torch.set_rng_state(before)
+            self._save_before(error)
+            raise
         step = self.progress.step + 1
-        parts.guard.watch(step, raw, result.loss, result.grad_norm)
-        parts.stepper.update()
-        last_norm = self._finish_accumulation(step, raw) if step == self.config.steps else None
+        if parts.overflows is None:
+            parts.guard.watch(step, raw, result.loss, result.grad_norm)
+        last_norm = self._close_accumulation(step, raw) if step == self.config.steps else None
+        self._watch_overflow(step, parts.stepper.update())
         self._waited += loaded - started
         self._prepared += prepared - loaded
         self._window_steps += 1
@@ -137,22 +177,60 @@ class Loop:
         self.counters.advance()
         self.progress = self._advanced(step, len(raw["index"]))
 
+    def _forward_backward(self, batch: dict[str, Any]) -> StepResult:
+        if self._witness is None:
+            return self.parts.stepper.forward_backward(batch)
+        witness, self._witness = self._witness, None
+        with witness:
+            result = self.parts.stepper.forward_backward(batch)
+        logger.info("%s", witness.verdict(self.parts.stepper.precision))
+        return result
+
+    def _watch_overflow(self, step: int, landed: Tensor | None) -> None:
+        scaler = self.parts.stepper.scaler
+        if self.parts.overflows is not None and scaler is not None and landed is not None:
+            self.parts.overflows.watch(step, landed, scaler.tensor())
+
+    def _wait(self) -> None:
+        """Read every answer of the device that is still on its way."""
+        self.parts.guard.wait()
+        if self.parts.overflows is not None:
+            self.parts.overflows.wait()
+
+    def _save_before(self, error: OutOfMemory) -> None:
+        """Save the step before the one that did not fit: it is whole, and may be hours of work."""
+        if error.is_clean and self.progress.step and self.parts.save is not None:
+            self._save()
+            error.hint += (
+                f"\nstep {self.progress.step} is saved; "
+                f"`mimetic train --resume=true --config_path={self.config.output_dir}` continues from it"
+            )
+
     def _next_batch(self) -> dict[str, Any]:
         try:
             return next(self.parts.batches)
-        except (DatasetError, CacheError) as error:
-            # The steps before the damaged frame are whole, and may be hours of work.
-            if self.progress.step and self.parts.save is not None:
-                self._save()
-                command = f"mimetic train --resume=true --config_path={self.config.output_dir}"
-                if isinstance(error, CacheError):
-                    error.hint += f"\nstep {self.progress.step} is saved; `{command}` continues from it"
-                else:
-                    error.hint += (
-                        f"\nstep {self.progress.step} is saved; with the episodes left out, "
-                        f"`{command} --reset_data_order=true` continues from it"
-                    )
+        except (DatasetError, CacheError, TrainingError) as error:
+            self._save_whole_steps(error)
             raise
+
+    def _save_whole_steps(self, error: MimeticError) -> None:
+        """Save the steps before a fault of the data: they are whole, and may be hours of work."""
+        if self.progress.step == 0 or self.parts.save is None:
+            return
+        self._save()
+        command = f"mimetic train --resume=true --config_path={self.config.output_dir}"
+        if isinstance(error, DatasetError):
+            error.hint += (
+                f"\nstep {self.progress.step} is saved; with the episodes left out, "
+                f"`{command} --reset_data_order=true` continues from it"
+            )
+        else:
+            error.hint += f"\nstep {self.progress.step} is saved; `{command}` continues from it"
+
+    def _end_waiting(self, stop: StopRequest) -> None:
+        """A batch that does not come must not keep a run from ending when it is asked to."""
+        if stop.requested and self.progress.step:
+            self._interrupt(stop)
 
     def _advanced(self, step: int, batch_length: int) -> Progress:
         start = self.progress.start_index + batch_length
@@ -166,6 +244,7 @@ class Loop:
             epoch=epoch,
             start_index=start,
             micro_step=self.parts.stepper.micro_step,
+            pieces=self.parts.stepper.pieces,
         )
 
     def _remember(self, result: StepResult) -> None:
@@ -178,19 +257,19 @@ class Loop:
             if name != "loss":
                 add(name, value)
 
-    def _finish_accumulation(self, step: int, raw: dict[str, Any]) -> Tensor | None:
+    def _close_accumulation(self, step: int, raw: dict[str, Any]) -> Tensor | None:
+        """Make the last step's update one of the micro-batches that are left over."""
         stepper = self.parts.stepper
-        left = stepper.micro_step
         norm = stepper.close_accumulation()
         if norm is not None:
-            self.parts.guard.watch(step, raw, norm)
-            stepper.apply()
-            logger.info("The last update has %d of %d micro-batches", left, stepper.accumulation)
+            if self.parts.overflows is None:
+                self.parts.guard.watch(step, raw, norm)
+            logger.info("The last update has %d of %d micro-batches", stepper.micro_step, stepper.accumulation)
         return norm
 
     def _log(self) -> None:
         means = self.window.means()  # reads the device: the one place where a step waits for it
-        self.parts.guard.wait()
+        self._wait()
         steps = max(1, self._window_steps)
         step_s = (time.perf_counter() - self._window_start) / steps
         means["dataloading_s"] = self._waited / steps
@@ -200,12 +279,17 @@ class Loop:
         if self.device.type == "cuda":
             means["gpu_mem_gb"] = torch.cuda.max_memory_allocated(self.device) / 2**30
             torch.cuda.reset_peak_memory_stats(self.device)
+        scaler, overflows = self.parts.stepper.scaler, self.parts.overflows
+        if scaler is not None and overflows is not None:
+            means["scale"] = scaler.value()
+            means["skip"] = overflows.take_window()
         memory = peak_memory_gb()
         if memory is not None:
             means["ram_gb"] = memory
         record = summarise(self.counters, means)
         logger.info("%s", log_line(record))
-        self._note({"kind": "train", **record})
+        self._note({"kind": "train", **record, **self.parts.values()})
+        self._note_bad_frames()
         self._restart_window()
 
     def _note(self, record: dict[str, Any]) -> None:
@@ -228,35 +312,69 @@ class Loop:
         self._window_steps = 0
         self._window_start = time.perf_counter()
 
-    def _measure_heldout(self, heldout: Heldout) -> None:
+    def _note_bad_frames(self) -> None:
+        """Write the frames that were left out since the last time into the metrics file."""
+        found = self.parts.bad_frames()
+        for bad in found[self._noted_bad_frames :]:
+            self._note({"kind": "bad_frame", "steps": self.progress.step, **bad.record()})
+        self._noted_bad_frames = len(found)
+
+    def _measure_heldout(self, heldout: Heldout) -> Judgement | None:
         paused = time.perf_counter()
-        result = heldout.measure(self.parts.stepper.policy)
-        logger.info("step %d: eval_loss=%.4f", self.progress.step, result.loss)
+        averaged = self.parts.averaged
+        try:
+            with averaged() if averaged is not None else contextlib.nullcontext():
+                result = heldout.measure(self.parts.stepper.policy)
+        except (DatasetError, OutOfMemory) as error:
+            self._save_whole_steps(error)
+            raise
+        which = " (averaged weights)" if averaged is not None else ""
+        logger.info("step %d: eval_loss=%.4f%s", self.progress.step, result.loss, which)
         record = {"kind": "heldout", "steps": self.progress.step, "eval_loss": result.loss}
         self._note({**record, "eval_loss_per_task": result.per_task})
         self._window_start += time.perf_counter() - paused
+        return self.parts.selection.note(self.progress.step, result.loss) if self.parts.selection is not None else None
 
     def _save(self) -> None:
         if self.parts.save is None or self._saved_step == self.progress.step:
             return
         paused = time.perf_counter()
-        self.parts.guard.wait()
+        self._wait()
+        self._require_finite_weights()
+        overflows = self.parts.overflows
+        if overflows is not None:
+            self.progress = replace(
+                self.progress,
+                landed_updates=overflows.landed,
+                skipped_updates=overflows.skipped,
+                skipped_in_a_row=overflows.in_a_row,
+            )
         logger.info("Checkpoint policy after step %d", self.progress.step)
-        self.parts.save(self.progress)
+        folder = self.parts.save(self.progress)
         self._saved_step = self.progress.step
+        self.parts.saved(folder, self.progress.step)
         self._window_start += time.perf_counter() - paused
+
+    def _require_finite_weights(self) -> None:
+        """An update of finite gradients may still be too large for the weights; such a policy is not worth a file."""
+        if not self.parts.stepper.is_finite():
+            raise TrainingError(
+                f"the weights are no longer finite after step {self.progress.step}, so no checkpoint of it is written",
+                "lower the learning rate, and go on from an older checkpoint of the run",
+            )
 
     def _interrupt(self, stop: StopRequest) -> None:
         self._save()
+        what = f"stopped by {stop.reason} after step {self.progress.step}"
         if self.parts.save is None:
-            error = Interrupted(f"stopped after step {self.progress.step}; checkpoints are off, nothing was saved")
+            error = Interrupted(f"{what}; checkpoints are off, nothing was saved")
         else:
             folder = self.config.output_dir
             error = Interrupted(
-                f"stopped after step {self.progress.step}; its checkpoint is saved",
+                f"{what}; its checkpoint is saved",
                 f"`mimetic train --resume=true --config_path={folder}` continues",
             )
-        error.exit_code = stop.exit_code
+        error.exit_code = stop.exit_code(self.parts.save is not None, self.config.requeue_exit_code)
         raise error
 
 

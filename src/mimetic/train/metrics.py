@@ -58,9 +58,14 @@ class Window:
     """Values since the last log line.
 
     Scalars stay tensors on their device; `means` reads them all at once.
+
+    Args:
+        finite_only: leave values that are not finite out of the means; in float16 they belong to updates that were
+            left out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, finite_only: bool = False) -> None:
+        self._finite_only = finite_only
         self._tensors: dict[str, list[Tensor]] = {}
         self._floats: dict[str, list[float]] = {}
 
@@ -79,9 +84,12 @@ class Window:
             flat = torch.stack([v.float().reshape(()) for values in self._tensors.values() for v in values])
             numbers = flat.double().cpu().tolist()
             sums: dict[str, float] = dict.fromkeys(self._tensors, 0.0)
+            counts: dict[str, int] = dict.fromkeys(self._tensors, 0)
             for name, number in zip(names, numbers, strict=True):
-                sums[name] += number
-            result |= {name: sums[name] / len(self._tensors[name]) for name in self._tensors}
+                if not self._finite_only or math.isfinite(number):
+                    sums[name] += number
+                    counts[name] += 1
+            result |= {name: sums[name] / counts[name] if counts[name] else math.nan for name in self._tensors}
         return result
 
     def clear(self) -> None:
@@ -136,6 +144,8 @@ _STANDARD = (
     "step_s",
     "gpu_mem_gb",
     "ram_gb",
+    "scale",
+    "skip",
 )
 
 
@@ -189,6 +199,8 @@ def log_line(record: Mapping[str, float]) -> str:
     known = {"steps", "samples", "episodes", "epochs", "samples_per_s", *_STANDARD}
     parts += [f"{name}:{value:.3f}" for name, value in record.items() if name not in known]
     parts += [f"prep_s:{record['preprocessing_s']:.3f}", f"step_s:{record['step_s']:.3f}"]
+    if "scale" in record:
+        parts += [f"scale:{record['scale']:.0f}", f"skip:{record['skip']:.0f}"]
     if "ram_gb" in record:
         parts.append(f"ram_gb:{record['ram_gb']:.2f}")
     # Waiting for data (not preprocessing, which runs on the device) is what loader threads or a cache would cure.

@@ -14,15 +14,20 @@ from pathlib import Path
 
 import torch
 
-from mimetic.accelerators.devices import choose_device, device_name
+from mimetic.accelerators.devices import choose_device, describe_device
+from mimetic.accelerators.older_flags import older_precision_flags
 from mimetic.accelerators.precision import Precision, choose_precision
+from mimetic.accelerators.tf32 import apply_tf32
 from mimetic.errors import ConfigError
-from mimetic.names import CHECKPOINTS_DIR
+from mimetic.names import CHECKPOINTS_DIR, TRAINING_STATE_DIR
 from mimetic.policies.config import PolicyConfig
 from mimetic.train.checkpoint import newest_name
 from mimetic.train.config import TrainConfig
+from mimetic.train.ema import EMA_STATE
+from mimetic.train.idle_flags import idle_flags
 from mimetic.train.preset import overwritten_flags, with_preset
 from mimetic.train.resume import Checkpoint, check_overrides, find_checkpoint
+from mimetic.train.run_folder import free_name
 
 logger = logging.getLogger(__name__)
 
@@ -74,10 +79,15 @@ def resolve(config: TrainConfig, origins: Mapping[str, str]) -> Resolved:
         )
     origin = dict(origins)
     device, reason = choose_device(config.policy.device)
-    precision = choose_precision(config.accelerator.mixed_precision, device)
     logger.info("device: %s (%s)", device, reason)
+    config = _with_older_flags(config, origin, device)
+    tf32 = apply_tf32(config.tf32, device)
+    precision = choose_precision(
+        config.accelerator.mixed_precision, device, grad_scaler=config.accelerator.grad_scaler, tf32=tf32
+    )
     if precision.autocast_dtype is None and hasattr(config.policy, "precision"):
-        logger.info("precision: the policy's own choice, no autocast, on %s (%s)", device, device_name(device))
+        place = ", ".join(part for part in (describe_device(device), tf32) if part)
+        logger.info("precision: the policy's own choice, no autocast, on %s", place)
     else:
         logger.info("%s", precision.reason)
     checkpoint = None
@@ -85,6 +95,9 @@ def resolve(config: TrainConfig, origins: Mapping[str, str]) -> Resolved:
         checkpoint = find_checkpoint(_resumed_path(config))
         check_overrides(config, origin, checkpoint.settings())
         config = replace(config, checkpoint_path=checkpoint.folder)
+        _tell_dropped_average(config, checkpoint)
+    for sentence in idle_flags(config, origin, device.type):
+        logger.warning("%s", sentence)
     config = _names(config, origin, checkpoint)
     config = _policy_settings(config, origin, device)
     given = overwritten_flags(config, origin)
@@ -100,6 +113,34 @@ def resolve(config: TrainConfig, origins: Mapping[str, str]) -> Resolved:
         config = replace(config, eval=replace(config.eval, batch_size=resolved))
         origin["eval.batch_size"] = "resolved"
     return Resolved(config, origin, precision, checkpoint)
+
+
+def _with_older_flags(config: TrainConfig, origin: dict[str, str], device: torch.device) -> TrainConfig:
+    """Settings in which LeRobot's older precision flags are expressed by the newer one."""
+    assert config.policy is not None
+    name = "accelerator.mixed_precision"
+    mixed_precision, note = older_precision_flags(
+        config.accelerator.mixed_precision,
+        is_given=origin.get(name, "default") != "default",
+        use_amp=config.policy.use_amp,
+        device=device,
+        dtype=getattr(config.policy, "dtype", None),
+    )
+    if note is not None:
+        logger.info("%s", note)
+    if mixed_precision == config.accelerator.mixed_precision:
+        return config
+    origin[name] = "resolved"
+    return replace(config, accelerator=replace(config.accelerator, mixed_precision=mixed_precision))
+
+
+def _tell_dropped_average(config: TrainConfig, checkpoint: Checkpoint) -> None:
+    if not config.ema.enable and (checkpoint.folder / TRAINING_STATE_DIR / EMA_STATE).is_file():
+        logger.warning(
+            "%s holds averaged weights, which this run no longer keeps (--ema.enable=false); turned on again later, "
+            "the average starts anew",
+            checkpoint.folder,
+        )
 
 
 def _resumed_path(config: TrainConfig) -> Path:
@@ -121,9 +162,11 @@ def _names(config: TrainConfig, origin: dict[str, str], checkpoint: Checkpoint |
     if config.output_dir is None:
         now = datetime.datetime.now()
         name = f"{now:%H-%M-%S}_{config.job_name}"
-        config = replace(config, output_dir=Path("outputs") / "train" / f"{now:%Y-%m-%d}" / name)
+        config = replace(config, output_dir=free_name(Path("outputs") / "train" / f"{now:%Y-%m-%d}" / name))
         origin["output_dir"] = "resolved"
     assert config.output_dir is not None
+    if config.output_dir.is_file():
+        raise ConfigError(f"`--output_dir={config.output_dir}` is a file", "choose another folder")
     if config.output_dir.exists() and not config.dry_run:
         has_run = newest_name(config.output_dir / CHECKPOINTS_DIR) is not None
         go_on = f", or continue that run: `mimetic train --resume=true --config_path={config.output_dir}`"
@@ -167,12 +210,5 @@ def _policy_settings(config: TrainConfig, origin: dict[str, str], device: torch.
         policy = replace(policy, push_to_hub=False)
         origin["policy.push_to_hub"] = "resolved"
     elif policy.push_to_hub:
-        logger.warning(
-            "the trained policy will not be pushed: pushing is not part of mimetic yet; "
-            "afterwards run `hf upload %s %s/checkpoints/last/pretrained_model`",
-            policy.repo_id,
-            config.output_dir,
-        )
-    if policy.use_amp:
-        logger.warning("--policy.use_amp has no effect on training; use --accelerator.mixed_precision=bf16")
+        logger.info("the trained policy will be pushed to %s", policy.repo_id)
     return replace(config, policy=policy)

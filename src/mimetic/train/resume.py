@@ -11,6 +11,7 @@ from typing import Any
 
 from mimetic.config.codec import decode, encode
 from mimetic.errors import CheckpointError, CheckpointNotFound, ConfigError
+from mimetic.hub.locate import is_offline
 from mimetic.names import (
     CHECKPOINTS_DIR,
     LAST,
@@ -96,7 +97,10 @@ def find_checkpoint(text: str | Path) -> Checkpoint:
     if path.name == PRETRAINED_DIR or ((path / TRAIN_CONFIG_JSON).is_file() and path.parent.name != CHECKPOINTS_DIR):
         path = path.parent if path.name == PRETRAINED_DIR else path.resolve().parent
     if not path.exists():
-        raise CheckpointNotFound(f"no checkpoint at {text} (the path does not exist)", _nearby(path))
+        unasked = (
+            ", and HF_HUB_OFFLINE forbids looking on the hub" if str(text).count("/") == 1 and is_offline() else ""
+        )
+        raise CheckpointNotFound(f"no checkpoint at {text} (the path does not exist{unasked})", _nearby(path))
     path = path.resolve()
     missing = [name for name in (PRETRAINED_DIR, TRAINING_STATE_DIR) if not (path / name).is_dir()]
     if missing:
@@ -137,7 +141,18 @@ _FIXED = {
     "rename_map": _STATS,
 }
 """Settings that a resumed run keeps, and why."""
-_FREE = ("policy.device", "policy.push_to_hub", "policy.repo_id")
+_FREE = (
+    "policy.device",
+    "policy.push_to_hub",
+    "policy.repo_id",
+    "policy.private",
+    "policy.tags",
+    "policy.license",
+    "accelerator.grad_scaler",
+    "accelerator.compile",
+    "accelerator.activation_checkpointing",
+)
+"""Settings inside those groups, or groups of them, that may change all the same."""
 
 
 def check_overrides(config: TrainConfig, origins: Mapping[str, str], stored: Mapping[str, Any]) -> None:
@@ -157,7 +172,9 @@ def check_overrides(config: TrainConfig, origins: Mapping[str, str], stored: Map
     for name, origin in origins.items():
         group = name.split(".")[0]
         reason = _FIXED.get(name) or _FIXED.get(group)
-        free = name in _FREE or (config.reset_optimizer and group in ("optimizer", "scheduler"))
+        free = any(name == item or name.startswith(item + ".") for item in _FREE) or (
+            config.reset_optimizer and group in ("optimizer", "scheduler")
+        )
         # A run that LeRobot began says nothing about settings that only mimetic has, so they may still be chosen.
         free = free or (group == "policy" and not _is_stored(stored, name))
         if origin == "flag" and reason and not free and _at(now, name) != _at(before, name):

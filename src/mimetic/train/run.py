@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,42 +15,48 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from mimetic.accelerators.loss_scaler import LossScaler
+from mimetic.accelerators.precision import check_trainable_dtypes
+from mimetic.accelerators.witness import MatmulWitness
 from mimetic.config.check import require_valid
-from mimetic.config.codec import choice_name, encode
-from mimetic.config.effective import as_json, effective
+from mimetic.config.codec import choice_name
 from mimetic.data.loader import BatchLoader
-from mimetic.errors import TrainingError
+from mimetic.errors import Interrupted
 from mimetic.log import JsonLines
-from mimetic.names import CHECKPOINTS_DIR, METRICS_JSONL
+from mimetic.names import CHECKPOINTS_DIR
 from mimetic.optim.build import can_fuse, describe_optimizer, make_optimizer
 from mimetic.optim.catalog import OPTIMIZERS
 from mimetic.optim.schedules import describe_schedule, make_scheduler
 from mimetic.policies.base import Policy
+from mimetic.policies.prepare import prepare_for_training
+from mimetic.train.banner import show_banner
+from mimetic.train.begin import Trained, open_selection, start_position
 from mimetic.train.build_features import build_features
-from mimetic.train.checkpoint import Saved, check_last, clean_leftovers, save_checkpoint, set_later_aside
+from mimetic.train.card_facts import card_facts
+from mimetic.train.checkpoint import last_checkpoint
 from mimetic.train.config import TrainConfig
 from mimetic.train.data import TrainingData, open_training_data
+from mimetic.train.disk_space import check_space, newest_bytes
+from mimetic.train.ema import ema_values, make_ema
 from mimetic.train.feature_plan import FeaturePlan
 from mimetic.train.features import plan_features, with_features
 from mimetic.train.guard import FiniteGuard
 from mimetic.train.heldout import Heldout, heldout_positions
 from mimetic.train.instructions import check_instructions
 from mimetic.train.loop import Loop, Parts
-from mimetic.train.metrics import big_number, drop_torn_line
 from mimetic.train.model import Model, build_model
+from mimetic.train.outputs import checkpoint_bytes, make_after_save, make_saver, prepare_folder
+from mimetic.train.overflows import OverflowWatch
+from mimetic.train.push import Pusher, open_pusher, require_hub
 from mimetic.train.resolve import Resolved, resolve
-from mimetic.train.resume import check_same_data
-from mimetic.train.rng import load_rng, seed_everything
-from mimetic.train.state import (
-    Progress,
-    load_gradients,
-    load_optimizer,
-    load_progress,
-    load_scheduler,
-    write_json,
-)
+from mimetic.train.retention import point_best
+from mimetic.train.rng import seed_everything
+from mimetic.train.run_folder import make_run_folder
+from mimetic.train.run_lock import RunLock
+from mimetic.train.state import Progress
 from mimetic.train.step import Stepper
-from mimetic.train.wandb_sink import WandbSink, open_wandb, require_wandb
+from mimetic.train.stop import StartUp
+from mimetic.train.trackers.open import Trackers, open_trackers, require_trackers
 
 logger = logging.getLogger(__name__)
 
@@ -68,12 +75,63 @@ def train(config: TrainConfig, *, origins: Mapping[str, str] | None = None) -> P
         MimeticError: anything that a user can mend, before the first step wherever possible.
         Interrupted: the user or a scheduler stopped the run after a checkpoint.
     """
-    require_valid(config)
-    resolved = resolve(config, origins or {})
-    require_wandb(resolved.config.wandb)
-    _set_backends(resolved.config, resolved.precision.device)
-    if not resolved.config.resume:
-        seed_everything(resolved.config.seed)
+    with StartUp() as start, contextlib.ExitStack() as held:
+        require_valid(config)
+        resolved = resolve(config, origins or {})
+        if resolved.folder.exists() and not resolved.config.dry_run:
+            # Before the checkpoint is read: a run that is alive in the folder may remove it at any moment.
+            held.enter_context(RunLock(resolved.folder))
+        require_trackers(resolved.config)
+        require_hub(resolved.config)
+        _set_backends(resolved.config, resolved.precision.device)
+        if not resolved.config.resume:
+            seed_everything(resolved.config.seed)
+        run = _build(resolved)
+        resolved = run.resolved
+        if resolved.config.dry_run:
+            _dry_run(run)
+            return resolved.folder
+        if run.progress.step >= resolved.config.steps:
+            logger.info(
+                "This run is at its last step already (%d of %d); nothing to do",
+                run.progress.step,
+                resolved.config.steps,
+            )
+            _push_again(run)
+            return resolved.folder
+        selection = run.trained.selection
+        if selection is not None and selection.is_over:
+            logger.info("This run ended early: %s; --early_stop.patience=0 goes on", selection.verdict())
+            _push_again(run)
+            return resolved.folder
+        if resolved.config.save_checkpoint:
+            parent = resolved.folder / CHECKPOINTS_DIR
+            size = newest_bytes(parent) or checkpoint_bytes(run.trained)
+            check_space(resolved.folder, size, resolved.config, step=run.progress.step)
+        if run.plan is not None:
+            # Before the run's folder exists, so that the same command continues a build that was stopped.
+            build_features(run.plan, resolved.config, resolved.precision)
+            run = replace(run, data=with_features(run.data, run.plan))
+        folder = resolved.folder
+        if not folder.exists():
+            folder = make_run_folder(folder, may_choose=resolved.origins.get("output_dir") == "resolved")
+            held.enter_context(RunLock(folder))
+        _run(replace(run, resolved=_in_folder(resolved, folder)), start)
+    return folder
+
+
+@dataclass(frozen=True)
+class _Run:
+    resolved: Resolved
+    data: TrainingData
+    model: Model
+    trained: Trained
+    progress: Progress
+    plan: FeaturePlan | None
+
+
+def _build(resolved: Resolved) -> _Run:
+    """Open the data, make or load the policy, and put everything where the run starts."""
     logger.info("Creating dataset")
     data = open_training_data(resolved.config, resolved.policy)
     if data.config.dataset.video_backend != resolved.config.dataset.video_backend:
@@ -84,27 +142,24 @@ def train(config: TrainConfig, *, origins: Mapping[str, str] | None = None) -> P
     logger.info("Creating policy")
     model = build_model(resolved.config, data, resolved.checkpoint)
     check_instructions(model.policy.config, data, model.preprocessor)
+    check_trainable_dtypes(model.policy.named_parameters(), resolved.precision)
+    for sentence in prepare_for_training(model.policy, resolved.config.accelerator):
+        logger.info("%s", sentence)
     resolved = replace(resolved, config=replace(resolved.config, policy=model.policy.config))
     logger.info("Creating optimizer and scheduler")
     optimizer, scheduler = _make_optimizer(resolved.config, model.policy)
-    progress = _start_position(resolved, data, model.policy, optimizer, scheduler)
+    accelerator = resolved.config.accelerator
+    trained = Trained(
+        policy=model.policy,
+        optimizer=optimizer,
+        scheduler=scheduler,
+        scaler=LossScaler(accelerator.grad_scaler, resolved.precision.device) if resolved.precision.scaler else None,
+        ema=make_ema(resolved.config.ema, model.policy),
+        selection=open_selection(resolved.config, resolved),
+    )
+    progress = start_position(resolved, data, trained)
     plan = plan_features(resolved.config, data, model, resolved.precision, step=progress.step)
-    resolved = _with_cache_decision(resolved, plan)
-    if resolved.config.dry_run:
-        _dry_run(resolved, data, model, optimizer, scheduler)
-        return resolved.folder
-    return _run(_Run(resolved, data, model, optimizer, scheduler, progress, plan))
-
-
-@dataclass(frozen=True)
-class _Run:
-    resolved: Resolved
-    data: TrainingData
-    model: Model
-    optimizer: Optimizer
-    scheduler: LRScheduler | None
-    progress: Progress
-    plan: FeaturePlan | None
+    return _Run(_with_cache_decision(resolved, plan), data, model, trained, progress, plan)
 
 
 def _with_cache_decision(resolved: Resolved, plan: FeaturePlan | None) -> Resolved:
@@ -144,85 +199,84 @@ def _optimizer_source(config: TrainConfig) -> str:
     return "your own, as --use_policy_training_preset=false"
 
 
-def _start_position(
-    resolved: Resolved,
-    data: TrainingData,
-    policy: Policy,
-    optimizer: Optimizer,
-    scheduler: LRScheduler | None,
-) -> Progress:
-    config = resolved.config
-    accumulation = config.accelerator.gradient_accumulation.steps
-    fresh = Progress(
-        step=0,
-        batch_size=config.batch_size,
-        samples=0,
-        epoch=0,
-        start_index=0,
-        grad_accum_steps=accumulation,
-        dataset=data.fingerprint,
-    )
-    if resolved.checkpoint is None:
-        return fresh
-    folder = resolved.checkpoint.state
-    stored = load_progress(folder, num_frames=len(data.sampler), batch_size=config.batch_size)
-    check_same_data(stored, data.fingerprint, batch_size=config.batch_size, reset=config.reset_data_order)
-    if config.reset_optimizer:
-        logger.info("The optimiser and the schedule start afresh, as asked")
-        stored = replace(stored, micro_step=0)  # an unfinished accumulation goes with its optimiser
-    else:
-        load_optimizer(folder, optimizer)
-        if scheduler is not None:
-            load_scheduler(folder, scheduler)
-            _tell_changed_steps(resolved.checkpoint.settings().get("steps"), config.steps)
-        if stored.micro_step:
-            load_gradients(folder, policy)
-    load_rng(folder / "rng_state.safetensors")
-    if stored.batch_size != config.batch_size:
-        logger.warning(
-            "The batch size changes from %d to %d; the run goes on at the same sample",
-            stored.batch_size,
-            config.batch_size,
-        )
-    position = replace(stored, batch_size=config.batch_size, grad_accum_steps=accumulation, dataset=data.fingerprint)
-    if config.reset_data_order:
-        position = replace(position, epoch=stored.epoch + 1, start_index=0)
-    logger.info("Resuming data order at epoch %d, sample %d", position.epoch, position.start_index)
-    return position
+def _in_folder(resolved: Resolved, folder: Path) -> Resolved:
+    return replace(resolved, config=replace(resolved.config, output_dir=folder))
 
 
-def _tell_changed_steps(before: object, now: int) -> None:
-    if isinstance(before, int) and before != now:
-        logger.info(
-            "--steps changes from %d to %d: the schedule goes on along the curve of a run of %d", before, now, now
-        )
-
-
-def _run(run: _Run) -> Path:
+def _run(run: _Run, start: StartUp) -> None:
     config, folder = run.resolved.config, run.resolved.folder
-    if run.progress.step >= config.steps:
-        logger.info("This run is at its last step already (%d of %d); nothing to do", run.progress.step, config.steps)
-        return folder
-    if run.plan is not None:
-        # Before the run's folder exists, so that the same command continues a build that was stopped.
-        build_features(run.plan, config, run.resolved.precision)
-        run = replace(run, data=with_features(run.data, run.plan))
-    wandb = open_wandb(config, folder, resumes=run.resolved.checkpoint is not None)
+    resumes = run.resolved.checkpoint is not None
+    try:
+        trackers = open_trackers(config, folder, resumes=resumes, step=run.progress.step)
+    except BaseException:
+        if not resumes:  # nothing of value is in it yet, and the same command shall be possible again
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    pusher = open_pusher(config)
     exit_code = 1
     try:
-        _train(run, wandb)
+        progress = _train(run, trackers, pusher, start)
         exit_code = 0
+        logger.info("End of training")
+        trackers.close(exit_code=exit_code)
+        if pusher is not None:
+            _push_policy(pusher, run, progress.step)
+    except Interrupted as error:
+        exit_code = error.exit_code
+        raise
     finally:
-        if wandb is not None:
-            wandb.close(exit_code=exit_code)
-    logger.info("End of training")
-    return folder
+        trackers.close(exit_code=exit_code)
+        if pusher is not None:
+            pusher.close()
 
 
-def _train(run: _Run, wandb: WandbSink | None) -> None:
-    config = run.resolved.config
-    sink = _prepare_folder(run, may_exist=wandb is not None)
-    loader = BatchLoader(
+def _push_again(run: _Run) -> None:
+    """A complete run that is resumed pushes its policy once more: the first push may have failed."""
+    pusher = open_pusher(run.resolved.config)
+    if pusher is None:
+        return
+    try:
+        _push_policy(pusher, run, run.progress.step)
+    finally:
+        pusher.close()
+
+
+def _push_policy(pusher: Pusher, run: _Run, step: int) -> None:
+    config, folder = run.resolved.config, run.resolved.folder
+    last = last_checkpoint(folder / CHECKPOINTS_DIR)
+    if last is not None:
+        pusher.finish(last, card_facts(config, run.data, run.resolved.precision, folder=folder, steps=step))
+
+
+def _train(run: _Run, trackers: Trackers, pusher: Pusher | None, start: StartUp) -> Progress:
+    config, trained = run.resolved.config, run.trained
+    sink = prepare_folder(run.resolved, run.progress.step)
+    loader = _make_loader(run)
+    try:
+        if config.keep.best and trained.selection is not None:  # the former best may just have been set aside
+            point_best(run.resolved.folder / CHECKPOINTS_DIR, trained.selection.ranking())
+        parts = _make_parts(run, loader, sink, trackers, pusher)
+        show_banner(config, run.data, trained.policy, run.resolved.folder)
+        start.over()
+        progress = Loop(config, parts, run.progress).run()
+        _tell_end(parts)
+        return progress
+    finally:
+        loader.close()
+        with contextlib.suppress(OSError):  # a full disk has been reported where it was met
+            sink.close()
+
+
+def _make_loader(run: _Run) -> BatchLoader:
+    config, policy, train, names = (
+        run.resolved.config,
+        run.resolved.policy,
+        run.data.train,
+        run.resolved.config.rename_map,
+    )
+    read = {*(policy.input_features or ()), *(policy.output_features or ())}
+    learnt = [key for key, feature in train.features.items() if feature.is_numeric and names.get(key, key) in read]
+    return BatchLoader(
         run.data.train,
         run.data.sampler,
         batch_size=config.batch_size,
@@ -230,73 +284,63 @@ def _train(run: _Run, wandb: WandbSink | None) -> None:
         prefetch_factor=config.prefetch_factor,
         seed=config.seed or 0,
         pin_memory=run.resolved.precision.device.type == "cuda",
+        on_bad_frame="skip" if config.on_bad_frame == "skip" else "stop",
+        max_bad_frames=config.max_bad_frames,
+        row_faults=lambda positions: train.row_faults(positions, learnt),
+        excluded=config.dataset.exclude_episodes or (),
     )
-    try:
-        stepper = _make_stepper(run)
-        _banner(run)
-        parts = Parts(
-            batches=loader.endless(run.progress.epoch, run.progress.start_index),
-            num_samples=len(run.data.sampler),
-            num_episodes=run.data.num_episodes,
-            preprocessor=run.model.preprocessor,
-            stepper=stepper,
-            guard=FiniteGuard(run.resolved.precision.device, _explain(run.data)),
-            heldout=_make_heldout(run),
-            save=_saver(run) if config.save_checkpoint else None,
-            sink=sink,
-            mirror=None if wandb is None else wandb.write,
-        )
-        Loop(config, parts, run.progress).run()
-    finally:
-        loader.close()
-        with contextlib.suppress(OSError):  # a full disk has been reported where it was met
-            sink.close()
 
 
-def _prepare_folder(run: _Run, *, may_exist: bool) -> JsonLines:
-    """Make the run's folder ready and open its metrics file."""
-    folder, config, checkpoint = run.resolved.folder, run.resolved.config, run.resolved.checkpoint
-    try:
-        folder.mkdir(parents=True, exist_ok=may_exist or checkpoint is not None)
-        checkpoints = folder / CHECKPOINTS_DIR
-        check_last(checkpoints)
-        for name in clean_leftovers(checkpoints):
-            logger.info("Removed %s, a checkpoint that was being written when the run was killed", name)
-        if checkpoint is not None and checkpoint.run == folder.resolve():
-            set_later_aside(checkpoints, run.progress.step, back_to=checkpoint.folder.name)
-        name = "effective_config" if checkpoint is None else f"effective_config-resumed-{run.progress.step}"
-        write_json(_unused(folder, name), as_json(effective(config, run.resolved.origins)))
-        drop_torn_line(folder / METRICS_JSONL)
-        sink = JsonLines(folder / METRICS_JSONL)
-        if checkpoint is not None:
-            sink.write({"kind": "resume", "steps": run.progress.step})
-    except OSError as error:
-        raise TrainingError(
-            f"the run's folder {folder} cannot be written: {error.strerror or error}",
-            "choose another place with `--output_dir`",
-        ) from error
-    return sink
-
-
-def _unused(folder: Path, name: str) -> Path:
-    """`<name>.json`, or with a number when an earlier attempt from the same step left one."""
-    path, number = folder / f"{name}.json", 2
-    while path.exists():
-        path, number = folder / f"{name}-{number}.json", number + 1
-    return path
+def _make_parts(run: _Run, loader: BatchLoader, sink: JsonLines, trackers: Trackers, pusher: Pusher | None) -> Parts:
+    config, trained, precision = run.resolved.config, run.trained, run.resolved.precision
+    ema, progress = trained.ema, run.progress
+    overflows = OverflowWatch(
+        precision.device,
+        landed=progress.landed_updates,
+        skipped=progress.skipped_updates,
+        in_a_row=progress.skipped_in_a_row,
+    )
+    averaged = None
+    if ema is not None and config.ema.use_for_eval:
+        averaged = lambda: ema.swapped(trained.policy)  # noqa: E731 - the loop calls it at each measurement
+    return Parts(
+        batches=loader.endless(progress.epoch, progress.start_index),
+        num_samples=len(run.data.sampler),
+        num_episodes=run.data.num_episodes,
+        preprocessor=run.model.preprocessor,
+        stepper=_make_stepper(run),
+        guard=FiniteGuard(precision.device, _explain(run.data)),
+        heldout=_make_heldout(run),
+        save=make_saver(run.resolved, run.model, trained) if config.save_checkpoint else None,
+        sink=sink,
+        mirror=trackers.write if len(trackers) else None,
+        overflows=overflows if trained.scaler is not None else None,
+        # What is compiled would run plain while it is watched, and round differently from the steps after it.
+        witness=None if config.accelerator.compile.enabled else MatmulWitness(),
+        averaged=averaged,
+        values=dict if ema is None else lambda: ema_values(ema),
+        selection=trained.selection,
+        saved=make_after_save(run.resolved, trained, trackers, pusher),
+        bad_frames=lambda: loader.bad_frames,
+        when_waiting=lambda hook: setattr(loader, "on_wait", hook),
+    )
 
 
 def _make_stepper(run: _Run) -> Stepper:
-    config = run.resolved.config
+    config, trained = run.resolved.config, run.trained
     assert config.optimizer is not None
     return Stepper(
-        run.model.policy,
-        run.optimizer,
-        run.scheduler,
+        trained.policy,
+        trained.optimizer,
+        trained.scheduler,
         run.resolved.precision,
         clip_norm=config.optimizer.grad_clip_norm,
         accumulation=config.accelerator.gradient_accumulation.steps,
         micro_step=run.progress.micro_step,
+        scaler=trained.scaler,
+        pieces=run.progress.pieces,
+        may_halve=config.out_of_memory == "halve",
+        after_update=None if trained.ema is None else trained.ema.update,
     )
 
 
@@ -311,22 +355,8 @@ def _make_heldout(run: _Run) -> Heldout | None:
         batch_size=config.batch_size,
         positions=heldout_positions(heldout, config.max_eval_samples),
         tasks=heldout.meta.tasks,
+        may_halve=config.out_of_memory == "halve",
     )
-
-
-def _saver(run: _Run) -> Callable[[Progress], Path]:
-    # A resumed run is the same run: its files must not differ from those of a run that never stopped.
-    config = replace(run.resolved.config, resume=False, checkpoint_path=None)
-    saved = Saved(
-        policy=run.model.policy,
-        preprocessor=run.model.preprocessor,
-        postprocessor=run.model.postprocessor,
-        optimizer=run.optimizer,
-        scheduler=run.scheduler,
-        train_config=encode(config, layers=("lerobot", "next")),
-        full_config=encode(config, full=True),
-    )
-    return lambda progress: save_checkpoint(run.resolved.folder, saved, progress, total_steps=config.steps)
 
 
 def _explain(data: TrainingData) -> Callable[[np.ndarray], str]:
@@ -338,35 +368,31 @@ def _explain(data: TrainingData) -> Callable[[np.ndarray], str]:
     return explain
 
 
-def _banner(run: _Run) -> None:
-    config, data, policy = run.resolved.config, run.data, run.model.policy
-    total = sum(p.numel() for p in policy.parameters())
-    trainable = sum(p.numel() for p in policy.parameters() if p.requires_grad)
-    accumulation = config.accelerator.gradient_accumulation.steps
-    effective = f"{config.batch_size} x 1" + (f" x {accumulation} grad accum" if accumulation > 1 else "")
-    logger.info("Output dir: %s", run.resolved.folder)
-    logger.info("cfg.steps=%d (%s)", config.steps, big_number(config.steps))
-    logger.info("dataset.num_frames=%d (%s)", len(data.train), big_number(len(data.train)))
-    logger.info("dataset.num_episodes=%d", data.num_episodes)
-    logger.info("Effective batch size: %s = %d", effective, config.batch_size * accumulation)
-    if data.padded_share > 0:
+def _tell_end(parts: Parts) -> None:
+    """Say what went differently from what a user may believe."""
+    bad = parts.bad_frames()
+    if bad:
+        logger.warning("%d samples could not be read and were left out; metrics.jsonl names them", len(bad))
+    if parts.overflows is not None and parts.overflows.skipped:
         logger.info(
-            "padded action steps: %.1f %% (beyond the end of their episode, not in the loss)", 100 * data.padded_share
+            "%d of %d updates were left out because a float16 gradient overflowed",
+            parts.overflows.skipped,
+            parts.overflows.skipped + parts.overflows.landed,
         )
-    logger.info("num_learnable_params=%d (%s)", trainable, big_number(trainable))
-    logger.info("num_total_params=%d (%s)", total, big_number(total))
-    logger.info(
-        "Start offline training on a fixed dataset, with effective batch size: %d", config.batch_size * accumulation
+
+
+def _dry_run(run: _Run) -> None:
+    precision = run.resolved.precision
+    stepper = Stepper(
+        run.trained.policy, run.trained.optimizer, run.trained.scheduler, precision, clip_norm=0.0, accumulation=1
     )
-
-
-def _dry_run(
-    resolved: Resolved, data: TrainingData, model: Model, optimizer: Optimizer, scheduler: LRScheduler | None
-) -> None:
-    stepper = Stepper(model.policy, optimizer, scheduler, resolved.precision, clip_norm=0.0, accumulation=1)
-    model.policy.train()
-    positions = data.sampler.order(0)[: resolved.config.batch_size]
-    raw = data.train.batch([int(p) for p in positions])
-    result = stepper.forward_backward(model.preprocessor(raw))
-    FiniteGuard(resolved.precision.device, _explain(data)).watch(1, raw, result.loss, result.grad_norm)
+    run.trained.policy.train()
+    positions = run.data.sampler.order(0)[: run.resolved.config.batch_size]
+    raw = run.data.train.batch([int(p) for p in positions])
+    with MatmulWitness() as witness:
+        result = stepper.forward_backward(run.model.preprocessor(raw))
+    logger.info("%s", witness.verdict(precision))
+    guard = FiniteGuard(precision.device, _explain(run.data))
+    guard.watch(1, raw, result.loss, result.grad_norm)
+    guard.wait()
     logger.info("Dry run: one batch went forward and backward, loss %.3f; nothing was written", result.loss.item())

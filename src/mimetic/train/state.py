@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,15 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from mimetic.accelerators.loss_scaler import LossScaler
 from mimetic.errors import CheckpointError
-from mimetic.names import OPTIMIZER_GROUPS_JSON, OPTIMIZER_STATE, SCHEDULER_STATE_JSON, TRAINING_STEP_JSON
+from mimetic.names import (
+    OPTIMIZER_GROUPS_JSON,
+    OPTIMIZER_STATE,
+    SCALER_STATE_JSON,
+    SCHEDULER_STATE_JSON,
+    TRAINING_STEP_JSON,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +51,10 @@ class Progress:
         start_index: samples of that epoch that were already used.
         grad_accum_steps: micro-batches an update.
         micro_step: micro-batches since the last update.
+        pieces: parts in which a micro-batch is computed, because it did not fit the memory whole.
+        landed_updates: float16 only: updates that changed the weights.
+        skipped_updates: float16 only: updates that were left out because a gradient overflowed.
+        skipped_in_a_row: how many of the latest ones.
         dataset: fingerprint of the frames that are trained on; compared on resume.
     """
 
@@ -53,6 +66,10 @@ class Progress:
     start_index: int
     grad_accum_steps: int = 1
     micro_step: int = 0
+    pieces: int = 1
+    landed_updates: int = 0
+    skipped_updates: int = 0
+    skipped_in_a_row: int = 0
     dataset: dict[str, Any] = field(default_factory=dict)
 
 
@@ -169,6 +186,7 @@ def _own_progress(path: Path) -> Progress | None:
     wrong = [name for name, value in stored.items() if name != "dataset" and (type(value) is not int or value < 0)]
     if not isinstance(stored.get("dataset", {}), dict):
         wrong.append("dataset")
+    wrong += [] if wrong or progress.pieces else ["pieces"]
     if wrong or progress.micro_step >= progress.grad_accum_steps:
         raise CheckpointError(f"{path} does not hold the position of a run (wrong: {', '.join(wrong) or 'micro_step'})")
     return progress
@@ -287,6 +305,48 @@ def load_scheduler(folder: Path, scheduler: LRScheduler) -> None:
             "use the optimiser settings of the run, or start it afresh with `--reset_optimizer=true`",
         )
     scheduler.load_state_dict({key: stored.get(key, value) for key, value in fresh.items()})
+
+
+def save_scaler(folder: Path, scaler: LossScaler) -> None:
+    """Write the loss scale and its settings."""
+    write_json(folder / SCALER_STATE_JSON, scaler.state())
+
+
+def load_scaler(folder: Path, scaler: LossScaler, *, given: Collection[str] = ()) -> None:
+    """Go on with the stored loss scale; without a file it starts afresh, with a warning.
+
+    Args:
+        folder: `training_state` folder.
+        scaler: a fresh one.
+        given: settings of the scaler that were given as flags and win over the stored ones.
+
+    Raises:
+        CheckpointError: the file is broken.
+    """
+    path = folder / SCALER_STATE_JSON
+    if not path.is_file():
+        logger.warning("%s is not there: the loss scale starts afresh at %g", path, scaler.value())
+        return
+    stored = read_json(path)
+    if not isinstance(stored, dict):
+        raise CheckpointError(f"{path} does not hold the state of a loss scaler")
+    scaler.load(stored, given=given, where=str(path))
+
+
+def stored_scale(folder: Path) -> float | None:
+    """The loss scale of a checkpoint; None when the run had none.
+
+    Raises:
+        CheckpointError: the file is broken.
+    """
+    path = folder / SCALER_STATE_JSON
+    if not path.is_file():
+        return None
+    stored = read_json(path)
+    scale = stored.get("scale") if isinstance(stored, dict) else None
+    if not isinstance(scale, float | int) or isinstance(scale, bool) or not 0 < scale < math.inf:
+        raise CheckpointError(f"{path} does not hold the state of a loss scaler: `scale` = {scale!r}")
+    return float(scale)
 
 
 def save_gradients(folder: Path, module: nn.Module) -> None:

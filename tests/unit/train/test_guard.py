@@ -42,7 +42,7 @@ def test_pending_answers_are_bounded():
     guard = FiniteGuard(torch.device("meta"))
     for step in range(500):
         guard.watch(step, BATCH, torch.tensor(1.0))
-    assert len(guard._pending) <= 64
+    assert len(guard._deferred._pending) <= 64
 
 
 def test_frames_without_episode_columns_are_named_by_index():

@@ -1,5 +1,7 @@
 """The held-out loss: a mean over samples with noise of its own, that leaves no trace in the training that follows."""
 
+import logging
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from torch import nn
 
 from mimetic.accelerators.precision import choose_precision
 from mimetic.train.heldout import Heldout, heldout_positions
+from mimetic.train.step import OutOfMemory
 
 
 class Rows:
@@ -38,7 +41,7 @@ class MeanValue(nn.Module):
         return batch["value"].mean() + self.noise * torch.randn(()), {}
 
 
-def heldout(tasks, *, batch_size=4, max_samples=0):
+def heldout(tasks, *, batch_size=4, max_samples=0, **options):
     rows = Rows(tasks)
     return Heldout(
         rows,
@@ -47,6 +50,7 @@ def heldout(tasks, *, batch_size=4, max_samples=0):
         batch_size=batch_size,
         positions=heldout_positions(rows, max_samples),
         tasks={0: "pick", 1: "place"},
+        **options,
     )
 
 
@@ -90,3 +94,48 @@ def test_the_policy_trains_again_after_a_failure():
     with pytest.raises(RuntimeError, match="no"):
         heldout([0]).measure(policy)
     assert policy.training
+
+
+class Crowded(MeanValue):
+    """Room for so many samples at once."""
+
+    def __init__(self, room):
+        super().__init__()
+        self.room = room
+
+    def loss(self, batch):
+        if len(batch["value"]) > self.room:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return super().loss(batch)
+
+
+def test_a_batch_that_does_not_fit_is_measured_in_parts_where_that_is_allowed(caplog):
+    policy, measure = Crowded(2).train(), heldout([0] * 7 + [1] * 4, batch_size=7, may_halve=True)
+    with caplog.at_level(logging.WARNING, logger="mimetic"):
+        result = measure.measure(policy)
+    assert result.loss == pytest.approx(sum(range(11)) / 11)
+    assert result.per_task == pytest.approx({"pick": 3.0, "place": 8.5})
+    assert max(policy.sizes) == 2
+    assert "from now on each is computed in 4 parts" in caplog.text
+    policy.sizes.clear()
+    measure.measure(policy)
+    assert max(policy.sizes) == 2  # at once: it is not tried whole again
+    assert policy.training
+
+
+@pytest.mark.parametrize(
+    ("room", "may_halve", "message", "hint"),
+    [
+        (
+            2,
+            False,
+            "4 held-out samples at once do not fit the memory of cpu: CUDA out of memory",
+            "--out_of_memory=halve",
+        ),
+        (0, True, "1 held-out sample at once do not fit", "--eval_steps=0"),
+    ],
+)
+def test_what_cannot_be_measured_ends_with_one_clear_error(room, may_halve, message, hint):
+    with pytest.raises(OutOfMemory, match=message) as caught:
+        heldout([0] * 9, may_halve=may_halve).measure(Crowded(room))
+    assert hint in caught.value.hint
