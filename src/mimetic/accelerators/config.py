@@ -46,16 +46,18 @@ class GradScalerConfig:
     def check(self) -> list[str]:
         """Problems of this group, one sentence each."""
         problems, prefix = [], "--accelerator.grad_scaler"
-        if not (0 < self.init_scale <= _LARGEST_SCALE):
-            problems.append(f"`{prefix}.init_scale={self.init_scale}` must be above 0 and at most 2^127 (a float32)")
+        if not (0 < self.init_scale < math.inf):
+            problems.append(f"`{prefix}.init_scale={self.init_scale}` must be above 0 and finite")
+        elif self.init_scale > _LARGEST_SCALE:
+            problems.append(f"`{prefix}.init_scale={self.init_scale}` must be at most 2^127, a float32")
         if not (1 < self.growth_factor < math.inf):
             problems.append(f"`{prefix}.growth_factor={self.growth_factor}` must be above 1 and finite")
         if not 0 < self.backoff_factor < 1:
             problems.append(f"`{prefix}.backoff_factor={self.backoff_factor}` must be between 0 and 1")
-        if not 1 <= self.growth_interval <= _LARGEST_INTERVAL:
-            problems.append(
-                f"`{prefix}.growth_interval={self.growth_interval}` must be between 1 and {_LARGEST_INTERVAL}"
-            )
+        if self.growth_interval < 1:
+            problems.append(f"`{prefix}.growth_interval={self.growth_interval}` must be at least 1")
+        elif self.growth_interval > _LARGEST_INTERVAL:
+            problems.append(f"`{prefix}.growth_interval={self.growth_interval}` must be at most {_LARGEST_INTERVAL}")
         return problems
 
 

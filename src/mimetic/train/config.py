@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -253,6 +254,8 @@ class TrainConfig:
         for name, least in minima.items():
             if getattr(self, name) < least:
                 problems.append(f"`--{name}={getattr(self, name)}` must be at least {least}")
-        if self.tolerance_s <= 0:
-            problems.append(f"`--tolerance_s={self.tolerance_s}` must be above 0")
+        if not 0 < self.tolerance_s < math.inf:
+            problems.append(f"`--tolerance_s={self.tolerance_s}` must be above 0 and finite")
+        if self.seed is not None and not 0 <= self.seed < 2**32:
+            problems.append(f"`--seed={self.seed}` must be between 0 and {2**32 - 1}")
         return problems

@@ -266,8 +266,8 @@ class Stepper:
             self.pieces *= 2
         logger.warning(
             "A batch does not fit the memory of %s%s: from now on each batch of %d is computed in %d parts instead of "
-            "%d, and their gradients are added up; the update stays the same but for noise, which is drawn part by part, "
-            "and a step takes longer",
+            "%d, and their gradients are added up; the update stays the same but for noise, which is drawn part by "
+            "part, and a step takes longer",
             device,
             f" ({used})" if used else "",
             length,
@@ -302,6 +302,6 @@ def _advice(may_halve: bool, piece: int, is_whole: bool) -> str:
     if piece == 1:
         return f"try {ways}, a smaller policy, or smaller camera pictures"
     if not may_halve:
-        return f"`--out_of_memory=halve` computes each batch in parts that fit and trains the same; or try {ways}"
+        return f"`--out_of_memory=halve` computes each batch in parts that fit; or try {ways}"
     assert not is_whole
     return f"the update was begun before the run was resumed and cannot be redone: resume once more with {ways}"

@@ -119,8 +119,8 @@ def test_a_broken_file_is_named(tmp_path, text):
     ("settings", "problem"),
     [
         ({"patience": -1}, "`--early_stop.patience=-1` must be at least 0"),
-        ({"min_delta": -0.5}, "`--early_stop.min_delta=-0.5` must be at least 0"),
-        ({"min_delta": NAN}, "`--early_stop.min_delta=nan` must be at least 0"),
+        ({"min_delta": -0.5}, "`--early_stop.min_delta=-0.5` must be at least 0 and finite"),
+        ({"min_delta": NAN}, "`--early_stop.min_delta=nan` must be at least 0 and finite"),
     ],
 )
 def test_settings_that_cannot_work_are_named(settings, problem):

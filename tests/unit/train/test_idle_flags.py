@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mimetic.config.parse import parse
+from mimetic.data.config import DatasetConfig
 from mimetic.errors import ConfigError
 from mimetic.testing.tiny import TINY_ACT
 from mimetic.train.config import TrainConfig
@@ -111,9 +112,43 @@ def test_an_output_folder_that_is_a_file_is_called_one(tmp_path: Path) -> None:
         ("--ema.inv_gamma=inf", "above 0 and finite"),
         ("--early_stop.min_delta=inf", "at least 0 and finite"),
         ("--accelerator.grad_scaler.init_scale=1e39", "at most 2\\^127"),
-        ("--accelerator.grad_scaler.growth_interval=9999999999", "between 1 and 2147483647"),
+        ("--accelerator.grad_scaler.growth_interval=9999999999", "at most 2147483647"),
     ],
 )
 def test_numbers_that_torch_or_the_formula_cannot_take_are_refused(flag: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         parse(TrainConfig, ["--dataset.repo_id=a/b", *TINY_ACT, flag], prog="mimetic train")
+
+
+def test_a_resumed_run_that_drops_its_average_says_so(repository: Path, tmp_path: Path) -> None:
+    from mimetic.cli.app import main
+
+    root = repository / "tests/fixtures/training/dataset_tiny_vec"
+    run = tmp_path / "run"
+    start = ["train", "--dataset.repo_id=a/b", f"--dataset.root={root}", *TINY_ACT, f"--output_dir={run}"]
+    assert main([*start, "--steps=1", "--batch_size=2", "--num_workers=0", "--ema.enable=true"]) == 0
+    go_on = ["train", "--resume=true", f"--config_path={run}", "--dry_run=true", "--steps=2"]
+    messages: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("mimetic.train.resolve")
+    logger.addHandler(handler)
+    try:
+        assert main(go_on) == 0
+        assert not any("no longer keeps" in message for message in messages)
+        assert main([*go_on, "--ema.enable=false"]) == 0
+    finally:
+        logger.removeHandler(handler)
+    assert sum("which this run no longer keeps (--ema.enable=false)" in message for message in messages) == 1
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_that_no_generator_takes_is_refused(seed):
+    config = TrainConfig(dataset=DatasetConfig(repo_id="x"), seed=seed)
+    assert f"`--seed={seed}` must be between 0 and 4294967295" in config.check()
+
+
+@pytest.mark.parametrize("tolerance", [0.0, float("nan"), float("inf")])
+def test_a_tolerance_that_means_nothing_is_refused(tolerance):
+    config = TrainConfig(dataset=DatasetConfig(repo_id="x"), tolerance_s=tolerance)
+    assert f"`--tolerance_s={tolerance}` must be above 0 and finite" in config.check()

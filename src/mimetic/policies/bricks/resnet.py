@@ -75,8 +75,8 @@ def conv_norm(x: Tensor, conv: nn.Conv2d, norm: FrozenBatchNorm2d) -> Tensor:
 def _is_read_wrongly(x: Tensor, conv: nn.Conv2d) -> bool:
     """Whether torch's bfloat16 kernel for processors with AMX would read memory that nobody wrote.
 
-    Seen in torch 2.11 and 2.13: strided, padded convolutions whose result is one column wide differ from run to run, and
-    are NaN now and then.
+    Seen in torch 2.11 and 2.13: strided, padded convolutions whose result is one column wide differ from run to run,
+    and are NaN now and then.
     """
     if x.device.type != "cpu" or conv.stride[1] == 1 or isinstance(conv.padding, str):
         return False
