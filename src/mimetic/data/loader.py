@@ -182,6 +182,7 @@ class BatchLoader:
         self._bad = BadFrames(max_bad_frames, excluded)
         self._lock = threading.Lock()
         self._pools: set[_Threads] = set()
+        self._watches: set[Watch[_Job]] = set()
 
     @property
     def bad_frames(self) -> Sequence[BadFrame]:
@@ -215,8 +216,11 @@ class BatchLoader:
         """End all threads; batches that are being built are finished and thrown away. Iterators end."""
         with self._lock:
             pools, self._pools = self._pools, set()
+            watches, self._watches = self._watches, set()
         for pool in pools:
             pool.close(self._tell_busy)
+        for watch in watches:
+            watch.close()
 
     def _jobs(self, epoch: int, start_index: int) -> Iterator[_Job]:
         order = self.sampler.order(epoch)
@@ -244,12 +248,16 @@ class BatchLoader:
 
     def _built_here(self, jobs: Iterator[_Job]) -> Iterator[_Built]:
         watch = Watch[_Job](lambda job, seconds: self._tell_overdue(job, f"{seconds:.0f} s"), self.patience_s)
+        with self._lock:
+            self._watches.add(watch)
         try:
             for job in jobs:
                 with one_torch_thread(), watch.making(job):
                     built = self._build(job)
                 yield built
         finally:
+            with self._lock:
+                self._watches.discard(watch)
             watch.close()
 
     def _built_by_threads(self, jobs: Iterator[_Job]) -> Iterator[_Built]:

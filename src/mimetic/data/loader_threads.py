@@ -151,7 +151,7 @@ class Watch(Generic[Job]):
     @contextmanager
     def making(self, job: Job) -> Iterator[None]:
         """While active, a job is made."""
-        if not self._thread.is_alive():
+        if not self._thread.is_alive() and not self._is_over.is_set():
             self._thread.start()
         self._current = (job, time.monotonic())
         try:

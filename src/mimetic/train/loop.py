@@ -58,7 +58,7 @@ class Parts:
         selection: judges held-out losses; None without them.
         saved: called after each checkpoint with its folder and step.
         bad_frames: frames that could not be read so far and were left out.
-        when_waiting: takes a function to be called now and then while a batch is waited for.
+        when_waiting: takes a function to be called now and then while a batch is waited for; None ends that.
     """
 
     batches: Iterator[dict[str, Any]]
@@ -78,7 +78,7 @@ class Parts:
     selection: Selection | None = None
     saved: Callable[[Path, int], None] = lambda folder, step: None
     bad_frames: Callable[[], Sequence[BadFrame]] = list
-    when_waiting: Callable[[Callable[[], None]], None] = lambda hook: None
+    when_waiting: Callable[[Callable[[], None] | None], None] = lambda hook: None
 
 
 class Loop:
@@ -119,31 +119,40 @@ class Loop:
         """
         config, parts = self.config, self.parts
         parts.stepper.policy.train()
-        with StopRequest() as stop, progress_bar("Training", "step", config.steps, self.progress.step) as advance:
-            parts.when_waiting(lambda: self._end_waiting(stop))
-            self._window_start = time.perf_counter()
-            while self.progress.step < config.steps:
-                self._one_step()
-                step = self.progress.step
-                advance(step)
-                last = step == config.steps
-                if config.log_freq > 0 and step % config.log_freq == 0:
-                    self._log()
-                judged = None
-                if parts.heldout is not None and config.eval_steps > 0 and step % config.eval_steps == 0:
-                    judged = self._measure_heldout(parts.heldout)
-                ends_early = judged is not None and judged.stop and not last
-                is_wanted = judged is not None and judged.is_best and config.keep.best > 0
-                if last or ends_early or is_wanted or (config.save_freq > 0 and step % config.save_freq == 0):
-                    self._save()
-                if ends_early:
-                    logger.info("%s", judged.reason if judged is not None else "")
-                    break
-                if stop.requested and not last:
-                    self._interrupt(stop)
+        try:
+            with StopRequest() as stop, progress_bar("Training", "step", config.steps, self.progress.step) as advance:
+                parts.when_waiting(lambda: self._end_waiting(stop))
+                self._window_start = time.perf_counter()
+                while self.progress.step < config.steps:
+                    self._one_step()
+                    advance(self.progress.step)
+                    if self._after_step(stop):
+                        break
+        finally:
+            parts.when_waiting(None)  # the loader would keep this loop alive, and with it everything of the run
         self._wait()
         self._note_bad_frames()
         return self.progress
+
+    def _after_step(self, stop: StopRequest) -> bool:
+        """Log, measure and save where it is due; whether the run ends early."""
+        config, parts, step = self.config, self.parts, self.progress.step
+        last = step == config.steps
+        if config.log_freq > 0 and step % config.log_freq == 0:
+            self._log()
+        judged = None
+        if parts.heldout is not None and config.eval_steps > 0 and step % config.eval_steps == 0:
+            judged = self._measure_heldout(parts.heldout)
+        ends_early = judged is not None and judged.stop and not last
+        is_wanted = judged is not None and judged.is_best and config.keep.best > 0
+        if last or ends_early or is_wanted or (config.save_freq > 0 and step % config.save_freq == 0):
+            self._save()
+        if judged is not None and ends_early:
+            logger.info("%s", judged.reason)
+            return True
+        if stop.requested and not last:
+            self._interrupt(stop)
+        return False
 
     def _one_step(self) -> None:
         parts, clock = self.parts, time.perf_counter

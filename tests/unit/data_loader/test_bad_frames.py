@@ -416,3 +416,13 @@ def test_counts_of_a_long_run_are_those_of_its_samples(fake_dataset):
     assert sum(seen.values()) == 6 * 20
     assert set(seen) == set(range(20)) - {3, 4}
     assert loader.skipped == 2
+
+
+def test_closing_the_loader_ends_the_watch_of_an_iterator_that_is_still_there(fake_dataset):
+    loader = make(fake_dataset(8))
+    iterator = loader.batches(0)
+    next(iterator)
+    loader.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "mimetic-loader-watch"]
+    next(iterator)  # nothing else of it ends: no thread builds for it
+    assert not [thread for thread in threading.enumerate() if thread.name == "mimetic-loader-watch"]

@@ -3,6 +3,7 @@
 import itertools
 import json
 import signal
+from dataclasses import replace
 
 import pytest
 import torch
@@ -421,3 +422,18 @@ def test_half_an_update_that_cannot_be_taken_back_is_not_saved():
     with pytest.raises(OutOfMemory):
         run.run()
     assert saved == []
+
+
+def test_the_loader_keeps_nothing_of_a_run_that_has_ended():
+    """A function of the loop that the loader kept would hold the loop, its policy and its iterator in memory."""
+    for slopes, error in (([1, 2], None), ([1, float("nan")], TrainingError)):
+        hooks = []
+        run, _ = loop(slopes)
+        run.parts = replace(run.parts, when_waiting=hooks.append)
+        if error is None:
+            run.run()
+        else:
+            with pytest.raises(error):
+                run.run()
+        assert callable(hooks[0])
+        assert hooks[-1] is None
