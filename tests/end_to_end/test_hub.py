@@ -31,10 +31,14 @@ from mimetic.train.run import train
 
 
 @pytest.fixture
-def hub():
+def hub(monkeypatch):
     pytest.importorskip("huggingface_hub", reason="needs huggingface_hub")
-    with HubServer() as server, as_the_hub(server):
-        yield server
+    with HubServer() as server:
+        # Through monkeypatch too, which is undone after this: what a test sets goes back to what was there before.
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        with as_the_hub(server):
+            yield server
 
 
 def settings(fixtures, folder, *flags):

@@ -18,8 +18,12 @@ def hub(tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
     # The client waits seconds before it asks again.
     monkeypatch.setattr(http, "time", SimpleNamespace(sleep=lambda seconds: None), raising=False)
-    with HubServer() as server, as_the_hub(server):
-        yield server
+    with HubServer() as server:
+        # Through monkeypatch too, which is undone after this: what a test sets goes back to what was there before.
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        with as_the_hub(server):
+            yield server
 
 
 MODEL = {
