@@ -479,3 +479,11 @@ def test_a_finished_run_says_so_and_changes_nothing(fixtures, tmp_path, caplog):
         resume(whole, output_dir=tmp_path / "run")
     assert "at its last step already" in caplog.text
     assert files_of(tmp_path / "run") == before
+
+
+def test_a_finished_run_loses_what_a_kill_left_half_removed(fixtures, tmp_path):
+    whole = run_to_end(settings(fixtures, "--num_workers=0"), tmp_path / "run")
+    leftover = tmp_path / "run" / "checkpoints" / ".saving-removed-000001-77"
+    (leftover / "pretrained_model").mkdir(parents=True)
+    resume(whole, output_dir=tmp_path / "run")
+    assert not leftover.exists()

@@ -27,6 +27,12 @@ from mimetic.train.trackers.open import Trackers
 logger = logging.getLogger(__name__)
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a killed run left half-written or half-removed among its checkpoints, and say so."""
+    for name in clean_leftovers(folder / CHECKPOINTS_DIR):
+        logger.info("Removed %s, a checkpoint that was being written or removed when the run was killed", name)
+
+
 def prepare_folder(resolved: Resolved, step: int) -> JsonLines:
     """Make the run's folder, which exists, ready, and open its metrics file.
 
@@ -44,8 +50,7 @@ def prepare_folder(resolved: Resolved, step: int) -> JsonLines:
     try:
         checkpoints = folder / CHECKPOINTS_DIR
         check_last(checkpoints)
-        for name in clean_leftovers(checkpoints):
-            logger.info("Removed %s, a checkpoint that was being written or removed when the run was killed", name)
+        remove_leftovers(folder)
         if checkpoint is not None and checkpoint.run == folder.resolve():
             set_later_aside(checkpoints, step, back_to=checkpoint.folder.name)
         name = "effective_config" if checkpoint is None else f"effective_config-resumed-{step}"

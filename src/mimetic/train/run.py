@@ -45,7 +45,7 @@ from mimetic.train.heldout import Heldout, heldout_positions
 from mimetic.train.instructions import check_instructions
 from mimetic.train.loop import Loop, Parts
 from mimetic.train.model import Model, build_model
-from mimetic.train.outputs import checkpoint_bytes, make_after_save, make_saver, prepare_folder
+from mimetic.train.outputs import checkpoint_bytes, make_after_save, make_saver, prepare_folder, remove_leftovers
 from mimetic.train.overflows import OverflowWatch
 from mimetic.train.push import Pusher, open_pusher, require_hub
 from mimetic.train.resolve import Resolved, resolve
@@ -97,12 +97,12 @@ def train(config: TrainConfig, *, origins: Mapping[str, str] | None = None) -> P
                 run.progress.step,
                 resolved.config.steps,
             )
-            _push_again(run)
+            _tidy_finished(run)
             return resolved.folder
         selection = run.trained.selection
         if selection is not None and selection.is_over:
             logger.info("This run ended early: %s; --early_stop.patience=0 goes on", selection.verdict())
-            _push_again(run)
+            _tidy_finished(run)
             return resolved.folder
         if resolved.config.save_checkpoint:
             parent = resolved.folder / CHECKPOINTS_DIR
@@ -228,6 +228,12 @@ def _run(run: _Run, start: StartUp) -> None:
         trackers.close(exit_code=exit_code)
         if pusher is not None:
             pusher.close()
+
+
+def _tidy_finished(run: _Run) -> None:
+    """Do what a run that was killed right after its last checkpoint did not come to."""
+    remove_leftovers(run.resolved.folder)
+    _push_again(run)
 
 
 def _push_again(run: _Run) -> None:
