@@ -18,6 +18,8 @@
     ├── PrecisionError (ValueError)           a precision that this device cannot train in
     ├── ShapeError (ValueError)               a tensor has the wrong shape
     ├── TrainingError (RuntimeError)          a run that must stop (NaN loss, ...)
+    ├── WorkerError (RuntimeError)            a process or machine that did a part of the work is gone
+    ├── SimulationError (RuntimeError)        a simulated cell cannot go on
     ├── MissingExtra (ImportError)            an optional dependency is not installed
     └── Interrupted (KeyboardInterrupt)       the user stopped the run; what could be saved was saved
 
@@ -126,6 +128,14 @@ class ShapeError(MimeticError, ValueError):
 
 class TrainingError(MimeticError, RuntimeError):
     """A training run had to stop."""
+
+
+class WorkerError(MimeticError, RuntimeError):
+    """A process or machine that did a part of the work is gone; what it had finished is kept."""
+
+
+class SimulationError(MimeticError, RuntimeError):
+    """A simulated cell cannot go on: its physics broke down, or its scripted operator does not succeed."""
 
 
 class MissingExtra(MimeticError, ImportError):
