@@ -22,11 +22,11 @@ demo: ## train a small policy on a real recording, evaluate it, show the report
 	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo.sh
 
 test: ## run the tests (no network, no GPU, no account)
-	$(setup) check report test
+	$(setup) check ray report test
 	$(BIN)/python -m pytest -n $(WORKERS) -rs --ignore=tests/docs $(ARGS)
 
 check: ## lint, formatting, types, generated reference, and every code block of the docs
-	$(setup) check report test
+	$(setup) check ray report test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -34,16 +34,16 @@ check: ## lint, formatting, types, generated reference, and every code block of 
 	$(BIN)/python -m pytest -n $(WORKERS) tests/docs $(ARGS)
 
 docs: ## write the generated pages of docs/reference again
-	$(setup) check report test
+	$(setup) check ray report test
 	$(BIN)/python scripts/reference.py
 
 format: ## put the code into the house format
-	$(setup) check report test
+	$(setup) check ray report test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 bench: ## measure mimetic (and LeRobot beside it, where MIMETIC_PEER_PYTHON names its Python)
-	$(setup) check report test
+	$(setup) check ray report test
 	@for script in $$(grep -l '^"""Claim:' benchmarks/*.py); do \
 	  echo "== $$script"; $(BIN)/python -m "benchmarks.$$(basename "$$script" .py)" || exit 1; done
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-COMMANDS = {"train": ["train"], "eval": ["eval"], "info": ["info"]}
+COMMANDS = {
+    "train": ["train"],
+    "eval": ["eval"],
+    "info": ["info"],
+    "edit-dataset": ["dataset", "edit"],
+    "dataset-viz": ["dataset", "view"],
+}
 """What comes after `lerobot-` -> the words after `mimetic`."""
 
 

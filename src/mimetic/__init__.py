@@ -12,6 +12,9 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "MimeticError": "mimetic.errors:MimeticError",
     "open_dataset": "mimetic.data.reader:open_dataset",
+    "open_stream": "mimetic.data.stream:open_stream",
+    "DatasetWriter": "mimetic.data.writer:DatasetWriter",
+    "check_dataset": "mimetic.data.check.run:check_dataset",
     "load_policy": "mimetic.policies.checkpoint:load_pretrained",
     "make_policy": "mimetic.policies.build:make_policy",
     "train_policy": "mimetic.train.run:train",
@@ -20,18 +23,24 @@ _PUBLIC = {
 }
 
 __all__ = [  # a test compares it with _PUBLIC and with docs/reference/python.md
+    "DatasetWriter",
     "MimeticError",
     "TrainConfig",
     "__version__",
+    "check_dataset",
     "evaluate_open_loop",
     "load_policy",
     "make_policy",
     "open_dataset",
+    "open_stream",
     "train_policy",
 ]
 
 if TYPE_CHECKING:
+    from mimetic.data.check.run import check_dataset
     from mimetic.data.reader import open_dataset
+    from mimetic.data.stream import open_stream
+    from mimetic.data.writer import DatasetWriter
     from mimetic.errors import MimeticError
     from mimetic.evaluate.open_loop import evaluate_open_loop
     from mimetic.policies.build import make_policy

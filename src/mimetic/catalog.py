@@ -59,7 +59,8 @@ class Catalog(Mapping[str, Entry]):
             )
         if not entry.is_available:
             raise ConfigError(
-                f"{self.kind} `{name}` is known from LeRobot but not part of mimetic yet",
+                f"{self.kind} `{name}` is known from LeRobot but not part of mimetic yet"
+                + (f" ({entry.summary})" if entry.summary else ""),
                 self._listing(),
             )
         return entry

@@ -36,6 +36,8 @@ INFO_JSON = "meta/info.json"
 STATS_JSON = "meta/stats.json"
 TASKS_PARQUET = "meta/tasks.parquet"
 EPISODES_DIR = "meta/episodes"
+SIMULATION_JSON = "meta/mimetic/simulation.json"
+"""Where the episodes of a simulated recording come from (`mimetic demo record`); LeRobot ignores it."""
 
 NETWORK_PATHS = ("//", "\\\\")
 """Beginnings of paths for which Windows would log in to another machine as soon as it looks whether they exist."""

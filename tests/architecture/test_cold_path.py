@@ -45,6 +45,7 @@ CASES = {
     "eval help": ["eval", "--help"],
     "inspect help": ["inspect", "--help"],
     "dataset info help": ["dataset", "info", "--help"],
+    "dataset check help": ["dataset", "check", "--help"],
     "info help": ["info", "--help"],
     "version": ["--version"],
     "unknown command": ["trian"],

@@ -8,7 +8,12 @@ import tomllib
 
 import pytest
 
-DISTRIBUTION = {"PIL": "pillow", "yaml": "pyyaml"}  # where the import name differs
+DISTRIBUTION = {
+    "PIL": "pillow",
+    "yaml": "pyyaml",
+    "mcap_ros2": "mcap-ros2-support",
+    "rerun": "rerun-sdk",
+}  # where the import name differs
 HEAVY = {
     "torch", "numpy", "pyarrow", "av", "PIL", "safetensors", "huggingface_hub", "matplotlib",
     "torchvision", "torchcodec", "transformers", "cv2",

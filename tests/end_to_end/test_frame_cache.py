@@ -102,6 +102,16 @@ def assert_same_run(one, two):
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
+@pytest.fixture(scope="module")
+def plain(root, tmp_path_factory):
+    """The run without a cache, with which others are compared."""
+    run = tmp_path_factory.mktemp("plain") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(POLICIES._entries, frame_policy.NAME, frame_policy.ENTRY)
+        train(replace(settings(root, run.parent / "kept", "--dataset.cache=off"), output_dir=run))
+    return run
+
+
 def reads(monkeypatch):
     """Counts the frames that are decoded for samples."""
     counted = []
@@ -186,9 +196,8 @@ def test_what_was_asked_for_and_does_not_fit_ends_the_run_before_its_folder(root
     train(replace(fits, output_dir=tmp_path / "run"))
 
 
-def test_a_full_disk_is_said_and_training_goes_on_with_what_is_kept(root, tmp_path, monkeypatch, caplog):
+def test_a_full_disk_is_said_and_training_goes_on_with_what_is_kept(root, plain, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(decode, "FRAMES_A_TASK", 8)
-    train(replace(settings(root, tmp_path / "kept", "--dataset.cache=off"), output_dir=tmp_path / "plain"))
     write, calls = decode._write_at, []
 
     def full(*args):
@@ -204,7 +213,7 @@ def test_a_full_disk_is_said_and_training_goes_on_with_what_is_kept(root, tmp_pa
     assert len(told) == 2  # one a camera
     assert all("training goes on and decodes what is not kept" in text for text in told)
     assert 0 < sum(counted) < 2 * 18 * 8
-    assert_same_run(tmp_path / "run", tmp_path / "plain")
+    assert_same_run(tmp_path / "run", plain)
 
 
 @pytest.mark.parametrize("error", [WorkerError("a worker process was ended"), CacheError("cannot be locked")])
@@ -328,7 +337,7 @@ def wait_for_rows(folder, process):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
-def test_a_build_that_is_killed_or_stopped_is_continued_by_the_same_command(root, tmp_path, monkeypatch, number):
+def test_a_build_that_is_killed_or_stopped_is_continued_by_the_same_command(root, plain, tmp_path, monkeypatch, number):
     folder, hold = tmp_path / "kept", tmp_path / "hold"
     hold.touch()
     more = ["--dataset.cache=frames", f"--output_dir={tmp_path / 'run'}"]
@@ -355,8 +364,7 @@ def test_a_build_that_is_killed_or_stopped_is_continued_by_the_same_command(root
     monkeypatch.setattr("mimetic.data.frames.builder.write_rows", counting)
     train(replace(settings(root, folder, *more), output_dir=tmp_path / "run"))
     assert 0 < sum(decoded) < 2 * FRAMES
-    train(replace(settings(root, folder, "--dataset.cache=off"), output_dir=tmp_path / "plain"))
-    assert_same_run(tmp_path / "run", tmp_path / "plain")
+    assert_same_run(tmp_path / "run", plain)
 
 
 # What limits a run

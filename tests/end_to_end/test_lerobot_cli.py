@@ -37,11 +37,20 @@ def start(installed, name, *arguments):
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.mark.parametrize(("name", "words"), [("train", "--dataset.repo_id"), ("eval", "--policy.path"), ("info", "--")])
-def test_the_command_shows_the_help_of_mimetic(installed, name, words):
+HELP = [
+    ("train", "train", "--dataset.repo_id"),
+    ("eval", "eval", "--policy.path"),
+    ("info", "info", "--"),
+    ("edit-dataset", "dataset edit", "--operation.type"),
+    ("dataset-viz", "dataset view", "--episode_index"),
+]
+
+
+@pytest.mark.parametrize(("name", "command", "words"), HELP)
+def test_the_command_shows_the_help_of_mimetic(installed, name, command, words):
     done = start(installed, f"lerobot-{name}", "--help")
     assert done.returncode == 0, done.stderr
-    assert f"mimetic {name}" in done.stdout
+    assert f"mimetic {command}" in done.stdout
     assert words in done.stdout
 
 

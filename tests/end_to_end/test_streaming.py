@@ -119,7 +119,7 @@ def test_another_order_is_not_taken_for_the_same_run(root, tmp_path):
     map_style = replace(config, dataset=replace(config.dataset, streaming=False), output_dir=tmp_path / "map")
     train(map_style)
     stored = decode(TrainConfig, find_checkpoint(tmp_path / "map").settings(), where="checkpoint")
-    with pytest.raises(ConfigError, match="stream was null"):
+    with pytest.raises(ConfigError, match="stream was none, is buffer_size=12, max_num_shards=2"):
         train(replace(stored, dataset=config.dataset, resume=True, steps=6, output_dir=tmp_path / "map"))
 
 

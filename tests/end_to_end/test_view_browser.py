@@ -129,6 +129,47 @@ def test_names_of_the_dataset_are_text_and_findings_are_on_the_timeline(browser,
     assert colour[:3] == [194, 74, 5]
 
 
+def test_long_names_do_not_push_the_cameras_out_of_sight(browser, tmp_path):
+    root = build_dataset(
+        tmp_path / "long", lengths=(4,), cameras={"top": (48, 64), "q" * 150: (48, 64)}, tasks=["x" * 9000]
+    )
+    marks = Marks()
+    marks.take([Finding(id="a.b", claim=Claim.DEFECT, message="y" * 3000, episodes=(0,))], "given")
+    with serving(ViewServer(Viewing(Library(root), marks, tmp_path / "plan.json"))) as server:
+        browser.open(server.url)
+        browser.wait(READY)
+        try:
+            for size in [(1440, 900), (800, 700), (390, 800)]:
+                browser.resize(*size)
+                browser.wait("document.querySelectorAll('#findings button').length === 1")
+                assert browser.run("return document.documentElement.scrollWidth <= window.innerWidth")
+                assert browser.run("return document.querySelector('#task').getBoundingClientRect().height < 90")
+                assert browser.run("return document.querySelector('#findings button').clientHeight < 200")
+        finally:
+            browser.resize(1280, 900)
+    assert browser.log() == []
+
+
+def test_a_video_that_is_missing_does_not_stop_those_of_other_episodes(browser, tmp_path):
+    root = build_dataset(tmp_path / "set", lengths=(20, 5, 20), cameras={"top": (48, 64)}, gop=5)
+    next(root.glob("videos/**/file-001.mp4")).unlink()
+    with serving(ViewServer(Viewing(Library(root), Marks(), tmp_path / "plan.json"))) as server:
+        browser.open(server.url + "#1")
+        browser.wait("document.body.dataset.episode === '1'")
+        browser.wait("!document.querySelector('#cameras .screen p').hidden")
+        browser.wait("document.querySelectorAll('#cameras video').length === 0")
+        browser.press("j")
+        browser.wait("document.body.dataset.episode === '2'")
+        browser.wait("document.querySelectorAll('#cameras video').length === 1")
+        assert shown(browser) == (2, 0)
+        assert browser.run("return document.querySelector('#cameras .screen p').hidden")
+        browser.press(" ")
+        browser.wait("!document.querySelector('#cameras video').hidden")
+        browser.wait("document.body.dataset.playing === 'false' && document.body.dataset.frame === '19'")
+        assert shown(browser) == (2, 19)
+    browser.log()  # the missing file's answers
+
+
 def test_the_list_is_filtered(browser, viewing):
     browser.open(viewing.url)
     browser.wait(READY)
@@ -233,6 +274,20 @@ def test_the_report_draws_everything_from_one_file(browser, tmp_path):
     assert (
         browser.run("return document.querySelectorAll('#footage .defect').length") == 3
     )  # black, and moved by 6 % of the width
+    for width in (390, 800):
+        browser.resize(width, 800)
+        browser.open(path.as_uri())
+        browser.wait("document.documentElement.dataset.drawn === 'yes'")
+        assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
+        # Words in charts stay legible: no drawing is shrunk by more than a quarter.
+        assert (
+            browser.run(
+                "return [...document.querySelectorAll('.chart:not([hidden]) svg')].filter("
+                "s => s.clientWidth < 0.74 * s.viewBox.baseVal.width).map(s => s.getAttribute('aria-label'))"
+            )
+            == []
+        )
+    browser.resize(1280, 900)
     assert browser.run("return [...document.querySelectorAll('td')].some(c => c.textContent === arguments[0])", hostile)
     assert (
         browser.run("return performance.getEntriesByType('resource').filter(r => !r.name.startsWith('data:')).length")

@@ -34,12 +34,15 @@ _MACHINE = {
     errno.ENOTDIR: "a part of the path before its end is a file; choose another path",
     errno.ENAMETOOLONG: "choose a shorter name",
     errno.ENOSPC: "free some space, or choose a place on another disk",
+    errno.EFBIG: "raise the limit of the size of files (`ulimit -f`), or choose a disk that holds files of this size",
     errno.EDQUOT: "free some space, or choose a place on another disk",
     errno.EIO: "the disk or its connection fails; see the system's log",
     errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
 }
 """Errors that the machine causes and not mimetic -> what to do."""
 EXIT_INTERRUPTED = 130
+_OTHER_NAMES = {"edit-dataset": "dataset edit", "dataset-viz": "dataset view"}
+"""LeRobot's name of a command -> ours, where they differ."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "eval": Command(
         "mimetic.cli.eval",
-        "Compare a policy's actions with recorded episodes",
+        "Count a policy's successes in simulation, or compare it with recordings",
         "mimetic.evaluate.config:EvalConfig",
         "--policy.path=outputs/pick --dataset.repo_id=me/pick --dataset.root=data/pick",
     ),
@@ -80,9 +83,45 @@ COMMANDS: dict[str, Command] = {
     ),
     "dataset info": Command(
         "mimetic.cli.dataset_info",
-        "Show what is inside a dataset: episodes, rate, tasks, cameras, features, statistics",
+        "Show what a dataset holds: episodes, rate, tasks, cameras, features, statistics",
         "mimetic.cli.dataset_info:DatasetInfoConfig",
         "--root=data/pick",
+    ),
+    "dataset check": Command(
+        "mimetic.cli.dataset_check",
+        "Find what is wrong with a dataset before training does, and how to mend it",
+        "mimetic.cli.dataset_check:DatasetCheckConfig",
+        "--root=data/pick --policy.type=act",
+    ),
+    "dataset convert": Command(
+        "mimetic.cli.dataset_convert",
+        "Convert LeRobot v2.x to v3.0 and back, and HDF5, Zarr and MCAP recordings",
+        "mimetic.data.convert.config:ConvertConfig",
+        "--root=data/pick",
+    ),
+    "dataset edit": Command(
+        "mimetic.cli.dataset_edit",
+        "Delete, keep, split, merge, trim, rename, relabel, and encode or count again",
+        "mimetic.cli.dataset_edit:DatasetEditConfig",
+        "--root=data/pick --operation.type=delete_episodes --operation.episode_indices=[3] --new_root=data/pick_clean",
+    ),
+    "dataset repair": Command(
+        "mimetic.cli.dataset_repair",
+        "Mend what `mimetic dataset check` finds; only shows it without --apply=true",
+        "mimetic.cli.dataset_repair:DatasetRepairConfig",
+        "--root=data/pick --only=meta.data_file --apply=true",
+    ),
+    "dataset view": Command(
+        "mimetic.cli.dataset_view",
+        "Look at cameras, curves and findings on one time line; mark episodes",
+        "mimetic.cli.dataset_view:DatasetViewConfig",
+        "--root=data/pick",
+    ),
+    "demo record": Command(
+        "mimetic.cli.demo_record",
+        "Record demonstrations of a scripted operator in the simulated cell",
+        "mimetic.cli.demo_record:DemoRecordConfig",
+        "--repo_id=local/demo --root=data/demo --task=pick_place --n_episodes=50",
     ),
     "info": Command(
         "mimetic.cli.info",
@@ -183,6 +222,7 @@ def _split(words: list[str]) -> tuple[str, list[str]]:
             return name, words[length:]
     # A LeRobot user may type the console script's name.
     plain = words[0].removeprefix("lerobot-").removeprefix("mimetic-")
+    plain = _OTHER_NAMES.get(plain, plain)
     if plain in COMMANDS:
         raise ConfigError(f"unknown command `{words[0]}`", f"did you mean `mimetic {plain}`?")
     if words[0].startswith("-"):

@@ -40,7 +40,7 @@ class DatasetEditConfig(EngineConfig):
     )
     operation: OperationConfig | None = setting(None, "What to do", catalog="mimetic.data.edit.catalog:OPERATIONS")
     push_to_hub: bool = setting(
-        False, "Push the result to the hub", not_yet="pushing datasets is not part of mimetic yet"
+        False, "Push the result to the hub, as --new_repo_id, or as --repo_id when it is edited in place"
     )
     dry_run: bool = setting(False, "Check everything and show what would be done, without doing it", layer="mimetic")
     json: bool = setting(False, "Print JSON instead of a table", layer="mimetic")
@@ -55,6 +55,8 @@ class DatasetEditConfig(EngineConfig):
                 problems.append("`merge` needs the place of its result: `--new_root=FOLDER` or `--new_repo_id=NAME`")
         elif not self.repo_id and self.root is None:
             problems.append("no dataset is named: `--root=FOLDER` or `--repo_id=NAME`")
+        if self.push_to_hub and not self.new_repo_id and (not self.repo_id or self.new_root is not None):
+            problems.append("`--push_to_hub=true` needs the name of the result on the hub, `--new_repo_id=USER/NAME`")
         return problems
 
 
@@ -81,7 +83,10 @@ def main(argv: list[str], *, debug: bool) -> int:
         return show_info([*place, *flags], debug=debug)
     from mimetic.data.edit.build import execute
     from mimetic.data.edit.run import forecast_edit, named, plan_edit
+    from mimetic.data.store.beside import finish_interrupted
 
+    if config.root is not None:
+        finish_interrupted(named(config.root))
     roots = [named(root) for root in sources_of(config)]
     target = named(target_of(config, roots[0]))
     is_in_place = target.exists() and target.samefile(roots[0])
@@ -96,6 +101,11 @@ def main(argv: list[str], *, debug: bool) -> int:
     if config.dry_run:
         show_forecast(forecasts, as_json=config.json)
         return 0
+    if config.push_to_hub:
+        from mimetic.hub.datasets import push_dataset, require_dataset_repo
+
+        for plan, _ in planned:
+            require_dataset_repo(name_on_hub(config, plan.operation))
     for note in dict.fromkeys(note for one in forecasts for note in one.notes):
         output.note(note)
     with progress_bar(f"{operation.type_name}") as progress:
@@ -107,7 +117,25 @@ def main(argv: list[str], *, debug: bool) -> int:
             progress=progress,
         )
     show_results(results, as_json=config.json)
+    if config.push_to_hub:
+        for result, (plan, _) in zip(results, planned, strict=True):
+            output.note(f"pushed to {push_dataset(result.root, name_on_hub(config, plan.operation))}")
     return 0
+
+
+def name_on_hub(config: DatasetEditConfig, operation: str) -> str:
+    """Repository of a result; of the parts of a split (`split train`) one each, NAME_train.
+
+    Args:
+        config: the settings.
+        operation: what its plan is called.
+    """
+    assert config.operation is not None
+    part = operation.partition(" ")[2] if config.operation.type_name == "split" else ""
+    if part:
+        return f"{config.new_repo_id or config.repo_id}_{part}"
+    is_in_place = getattr(config.operation, "overwrite", False)
+    return config.new_repo_id or config.repo_id + ("" if is_in_place else config.operation.suffix)
 
 
 def sources_of(config: DatasetEditConfig) -> list[Path]:
@@ -185,7 +213,7 @@ def show_forecast(forecasts: Sequence[Forecast], *, as_json: bool) -> None:
         rows = [
             ("episodes", f"{one.episodes[0]} (of {one.episodes[1]})"),
             ("frames", f"{one.frames[0]} (of {one.frames[1]})"),
-            ("rows written again", f"{one.read_bytes / 1e6:.1f} MB" if one.read_bytes else "none, files are linked"),
+            ("rows written again", f"{one.read_bytes / 1e6:.1f} MB" if one.read_bytes else "none, files are copied"),
             ("videos taken as they are", one.linked_files),
             ("videos copied without loss", one.copied_files),
             ("videos cut, some frames encoded again", one.cut_files),
@@ -194,6 +222,8 @@ def show_forecast(forecasts: Sequence[Forecast], *, as_json: bool) -> None:
             ("time", f"about {max(one.seconds, 1):.0f} s on one core"),
         ]
         output.say(output.format_table(("what", "how much"), [(name, str(value)) for name, value in rows]))
+        if one.cut_files:
+            output.say("a video whose new frames do not fit the header of its stream is encoded again as a whole")
         for note in one.notes:
             output.say(note)
     output.say("nothing was changed; leave `--dry_run` out to do it")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mimetic.data.features import DatasetFeature
     from mimetic.data.metadata import Metadata
 
-SUMMARY = "Show what is inside a dataset: episodes, rate, tasks, cameras, features, statistics"
+SUMMARY = "Show what a dataset holds: episodes, rate, tasks, cameras, features, statistics"
 MAX_TASKS = 20
 
 

@@ -1,4 +1,4 @@
-"""`mimetic eval`: how close a policy's actions are to recorded ones, against holding still and the mean action."""
+"""`mimetic eval`: how often a policy succeeds in an environment, or how close its actions are to recorded ones."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from mimetic.evaluate.config import EvalConfig
     from mimetic.evaluate.result import OpenLoopResult
 
-SUMMARY = "Compare a policy's actions with recorded episodes"
+SUMMARY = "Count a policy's successes in an environment, or compare its actions with recorded episodes"
 
 
 def main(argv: list[str], *, debug: bool) -> int:
-    """Evaluate a policy on recorded episodes, write the numbers and a report, and print a summary.
+    """Evaluate a policy, write the numbers and a report, and print a summary.
 
     Args:
         argv: words after the command's name.
@@ -31,7 +31,7 @@ def main(argv: list[str], *, debug: bool) -> int:
         0.
 
     Raises:
-        MimeticError: the command, the checkpoint or the dataset must change.
+        MimeticError: the command, the checkpoint, the dataset or the environment must change.
     """
     from mimetic.config.parse import parse
     from mimetic.evaluate.config import EvalConfig
@@ -39,9 +39,13 @@ def main(argv: list[str], *, debug: bool) -> int:
     parsed = parse(EvalConfig, argv, prog="mimetic eval", load_policy=load_policy)
     for text in parsed.notes:
         output.note(f"note: {text}")
+    config = with_output_dir(parsed.value)
+    if config.env is not None:
+        from mimetic.cli.eval_closed_loop import play
+
+        return play(config, parsed.origins)
     from mimetic.evaluate.store import check_absent, save, to_document
 
-    config = with_output_dir(parsed.value)
     assert config.output_dir is not None
     check_absent(config.output_dir)
     require_writable(config.output_dir)
@@ -77,14 +81,22 @@ def with_output_dir(config: EvalConfig, now: datetime.datetime | None = None) ->
         now: time of the evaluation; the current one without it.
     """
     assert config.policy is not None
-    assert config.dataset is not None
     if config.output_dir is not None:
         return config
-    dataset = (config.dataset.repo_id or Path(config.dataset.root or "dataset").name).replace("/", "_")
-    job = config.job_name or f"{dataset}_{config.policy.type_name}"
+    job = config.job_name or f"{_subject(config)}_{config.policy.type_name}"
     moment = now or datetime.datetime.now()
     folder = Path("outputs") / "eval" / f"{moment:%Y-%m-%d}" / f"{moment:%H-%M-%S}_{job}"
     return replace(config, job_name=job, output_dir=folder)
+
+
+def _subject(config: EvalConfig) -> str:
+    """What is evaluated on, as part of a name."""
+    if config.dataset is not None:
+        return (config.dataset.repo_id or Path(config.dataset.root or "dataset").name).replace("/", "_")
+    from mimetic.config.codec import choice_name
+    from mimetic.envs.catalog import ENVS
+
+    return choice_name(config.env, ENVS)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mimetic.cli import output
-from mimetic.cli.info_machine import decoders, ffmpeg, kept_features, machine
+from mimetic.cli.info_machine import decoders, ffmpeg, kept_features, kept_frames, machine
 from mimetic.cli.info_packages import MISSING, PACKAGES, extras, scripts, version
 from mimetic.fields import setting
 
@@ -83,6 +83,7 @@ def gather(*, with_devices: bool) -> dict[str, Any]:
     facts["Packages"] = {name: version(name) or MISSING for name in PACKAGES}
     facts["Video decoders"] = decoders()
     facts["Kept features"] = kept_features()
+    facts["Kept frames"] = kept_frames()
     facts["Extras"] = extras()
     if devices is not None:
         facts["Devices"] = devices

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from mimetic.cli.info_packages import MISSING, version
@@ -50,10 +51,23 @@ def decoders() -> dict[str, str]:
 
 def kept_features() -> str:
     """Number and size of the arrays in the folder of `--cache.features`, and where it is."""
-    from mimetic.data.cache_folder import default_cache_folder, list_caches
+    from mimetic.data.cache_folder import default_cache_folder
+
+    return _kept(default_cache_folder)
+
+
+def kept_frames() -> str:
+    """Number and size of the arrays in the folder of `--dataset.cache=frames`, and where it is."""
+    from mimetic.data.cache_folder import default_frames_folder
+
+    return _kept(default_frames_folder)
+
+
+def _kept(place_of: Callable[[], Path]) -> str:
+    from mimetic.data.cache_folder import list_caches
 
     try:
-        folder = default_cache_folder()
+        folder = place_of()
         found = list_caches(folder)
     except (OSError, RuntimeError) as error:
         return f"unknown: {error}"

@@ -20,6 +20,7 @@ from mimetic.train.config import TrainConfig
 from mimetic.train.preset import with_preset
 
 if TYPE_CHECKING:
+    from mimetic.train.env_eval import EnvironmentEvaluation
     from mimetic.train.hub_resume import HubRun
 
 __all__ = ["SUMMARY", "load_file", "load_policy", "main", "with_preset"]  # `--print_config` uses all but SUMMARY, main
@@ -67,8 +68,17 @@ def main(argv: list[str], *, debug: bool) -> int:
         require_writable(config.output_dir)
     from mimetic.train.run import train
 
-    train(config, origins=parsed.origins)
+    train(config, origins=parsed.origins, play=_environment(config))
     return 0
+
+
+def _environment(config: TrainConfig) -> EnvironmentEvaluation | None:
+    """Who lets the policy play in `--env` during training."""
+    if config.env is None or config.env_eval_freq <= 0:
+        return None
+    from mimetic.evaluate.rollout.in_training import InTraining
+
+    return InTraining(config)
 
 
 def _continued(config: TrainConfig, origins: Mapping[str, str], run: Path | HubRun) -> TrainConfig:

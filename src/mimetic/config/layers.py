@@ -162,7 +162,8 @@ def load_choice(setting: Setting, type_name: Any, where: str, problems: Problems
     try:
         return setting.catalog.load_config(str(type_name))
     except MimeticError as error:
-        problems.add(f"{error.message} (`{setting.name}.type` in {where})", error.hint)
+        leave_out = f"; `--{setting.name}=null` leaves it out" if setting.default() is None else ""
+        problems.add(f"{error.message} (`{setting.name}.type` in {where})", f"{error.hint}{leave_out}")
         return None
 
 

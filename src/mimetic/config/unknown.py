@@ -113,8 +113,9 @@ def _of_other_choice(cls: type, name: str, chosen: Choices, problems: Problems) 
                 f"leave it out, or choose `{flag}={owners[0]}`",
             )
             return ""
+        kind = choice.catalog.kind
         problems.add(
-            f"flag `--{name}` needs a {choice.catalog.kind}, and none is chosen",
+            f"flag `--{name}` needs {'an' if kind[0] in 'aeiou' else 'a'} {kind}, and none is chosen",
             f"add `{flag}={owners[0]}`" + (f" or `--{choice.name}.path=FOLDER`" if has_path(choice) else ""),
         )
         return choice.name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from mimetic.errors import ConfigError
 from mimetic.fields import setting
@@ -17,16 +17,9 @@ FPS = 30
 
 
 @dataclass(frozen=True, kw_only=True)
-class CellConfig:
-    """A simulated cell: which task, which variation of it, and what the cameras and motors speak."""
+class CellLook:
+    """What all episodes of one or several simulated cells have in common."""
 
-    task: str = setting("pick_place", "What the arm has to do", choices=TASK_NAMES, layer="mimetic")
-    split: str = setting(
-        "train",
-        "Which variation of positions, colours, light and cameras is drawn",
-        choices=SPLIT_NAMES,
-        layer="mimetic",
-    )
     renderer: str = setting(
         "auto",
         "What draws the pictures; auto takes OpenGL where it works, else rays",
@@ -47,6 +40,19 @@ class CellConfig:
     )
     episode_length: int | None = setting(
         None, "Ticks until an episode is cut off; without it the task's own limit", unit="ticks", layer="mimetic"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellConfig(CellLook):
+    """A simulated cell: which task, which variation of it, and what the cameras and motors speak."""
+
+    task: str = setting("pick_place", "What the arm has to do", choices=TASK_NAMES, layer="mimetic")
+    split: str = setting(
+        "train",
+        "Which variation of positions, colours, light and cameras is drawn",
+        choices=SPLIT_NAMES,
+        layer="mimetic",
     )
 
     def check(self) -> None:
@@ -76,3 +82,58 @@ class CellConfig:
             problems.append(f"`episode_length`: {self.episode_length}; an episode has at least one tick")
         if problems:
             raise ConfigError("the simulated cell cannot be built: " + "; ".join(problems))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellSuiteConfig(CellLook):
+    """Several simulated cells, for an evaluation: every named task in every named split."""
+
+    task: str = setting(
+        "pick_place",
+        f"Tasks to evaluate in, separated by commas, or all: {', '.join(TASK_NAMES)}",
+        layer="mimetic",
+    )
+    split: str = setting(
+        "held_out",
+        f"Splits to evaluate in, separated by commas, or all: {', '.join(SPLIT_NAMES)}",
+        layer="mimetic",
+    )
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The named tasks."""
+        return _listed(self.task, TASK_NAMES)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The named splits."""
+        return _listed(self.split, SPLIT_NAMES)
+
+    def cells(self) -> list[CellConfig]:
+        """One cell for each task in each split, splits outermost."""
+        look = {field.name: getattr(self, field.name) for field in fields(CellLook)}
+        return [CellConfig(task=task, split=split, **look) for split in self.splits for task in self.tasks]
+
+    def check(self) -> list[str]:
+        """Problems of these settings, one sentence each."""
+        problems = [
+            f"`--env.{kind}={text}`: `{name}` is no {kind}; there are {', '.join(known)}, and all"
+            for kind, text, names, known in (
+                ("task", self.task, self.tasks, TASK_NAMES),
+                ("split", self.split, self.splits, SPLIT_NAMES),
+            )
+            for name in names or ("",)
+            if name not in known
+        ]
+        if not problems:
+            try:
+                self.cells()[0].check()
+            except ConfigError as error:
+                problems.append(error.message)
+        return problems
+
+
+def _listed(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of a list with commas, each once, in the order given."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    return known if names == ["all"] else tuple(dict.fromkeys(names))

@@ -16,21 +16,19 @@ import torch
 from numpy.typing import ArrayLike
 
 from mimetic import __version__
-from mimetic.accelerators.devices import choose_device
 from mimetic.config.check import require_valid
 from mimetic.config.codec import encode
-from mimetic.config.schema import settings_of
 from mimetic.data.dataset import Dataset
 from mimetic.data.metadata import Metadata
 from mimetic.data.reader import find_dataset, open_dataset, select_episodes
 from mimetic.data.split import split_episodes
-from mimetic.errors import DeviceError
 from mimetic.evaluate.ablation import Alter, plan_removals
 from mimetic.evaluate.compare import Comparison, compare
 from mimetic.evaluate.config import EvalConfig
 from mimetic.evaluate.effect import Effect, measure_effect
 from mimetic.evaluate.episodes import EpisodeChoice, choose_episodes
 from mimetic.evaluate.joints import HoldPose, choose_hold, joint_names
+from mimetic.evaluate.loading import changed_settings, evaluation_device
 from mimetic.evaluate.metrics import Floats
 from mimetic.evaluate.pictures import take_pictures
 from mimetic.evaluate.predict import absent_cameras, action_size, input_names, predict_chunks
@@ -40,8 +38,7 @@ from mimetic.evaluate.training import read_training
 from mimetic.evaluate.verdict import judge
 from mimetic.hub.policies import find_policy
 from mimetic.names import ACTION, STATE
-from mimetic.policies.checkpoint import Pretrained, load_pretrained, read_config
-from mimetic.policies.config import PolicyConfig
+from mimetic.policies.checkpoint import Pretrained, load_pretrained
 from mimetic.processing.steps.unnormalizer import Unnormalizer
 
 logger = logging.getLogger(__name__)
@@ -71,12 +68,12 @@ def evaluate_open_loop(
         find_dataset(config.dataset.repo_id, root=config.dataset.root, revision=config.dataset.revision)
     )
     choice = _choose(config, metadata, folder)
-    device, reason = _device(config.policy, origins or {})
+    device, reason = evaluation_device(config.policy, origins or {})
     logger.info("device: %s (%s)", device, reason)
     pretrained = load_pretrained(
         folder,
         device=str(device),
-        config_overrides=_overrides(config.policy, folder),
+        config_overrides=changed_settings(config.policy, folder),
         allow_missing=config.allow_missing,
         stats_dataset=config.stats_dataset,
         rename_map=config.rename_map,
@@ -164,29 +161,6 @@ def _choose(config: EvalConfig, metadata: Metadata, folder: Path) -> EpisodeChoi
         rows = [metadata.episodes[number] for number in (wanted or present)]
         wanted = split_episodes(rows, config.dataset.eval_split)[1]
     return choose_episodes(present, wanted, read_training(folder, metadata, config.dataset.repo_id))
-
-
-def _device(policy: PolicyConfig, origins: Mapping[str, str]) -> tuple[torch.device, str]:
-    is_asked = origins.get("policy.device", "flag") == "flag"
-    try:
-        device, reason = choose_device(policy.device)
-    except DeviceError:
-        if is_asked:
-            raise
-        device, reason = choose_device(None)
-        return device, f"the checkpoint's {policy.device} is not there; {reason}"
-    return device, reason if is_asked or policy.device is None else "the checkpoint's device"
-
-
-def _overrides(policy: PolicyConfig, folder: Path) -> dict[str, object]:
-    """Settings that differ from those in the checkpoint, such as a smaller `n_action_steps`."""
-    stored = read_config(folder)
-    if type(stored) is not type(policy):
-        return {}
-    skipped = {"device", "pretrained_path", "pretrained_revision"}
-    cls: type = type(stored)
-    names = [setting.key for setting in settings_of(cls) if setting.key not in skipped]
-    return {name: getattr(policy, name) for name in names if getattr(policy, name) != getattr(stored, name)}
 
 
 def _open(config: EvalConfig, metadata: Metadata, choice: EpisodeChoice, pretrained: Pretrained) -> _Scene:

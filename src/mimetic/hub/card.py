@@ -59,7 +59,7 @@ _LICENSE_NAMES = (
     "osl-3.0 other pddl postgresql unknown unlicense wtfpl zlib"
 )
 """Names of licences that the hub takes; any other goes there as `other` with its name beside it."""
-_LICENSES = frozenset(_LICENSE_NAMES.split())
+LICENSES = frozenset(_LICENSE_NAMES.split())
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9_][\w.-]*")
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*")
 _YAML_WORDS = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n"))
@@ -170,12 +170,12 @@ def card_text(facts: CardFacts) -> str:
 def _front_matter(facts: CardFacts) -> list[str]:
     license = (facts.license or "apache-2.0").strip().lower()
     head: dict[str, Any] = {"library_name": "lerobot", "pipeline_tag": "robotics"}
-    head["license"] = license if license in _LICENSES else "other"
+    head["license"] = license if license in LICENSES else "other"
     if head["license"] == "other":
         head["license_name"] = re.sub(r"[^a-z0-9.]+", "-", license).strip("-.") or "other"
-    own = {_clean(tag) for tag in facts.tags}
-    head["tags"] = sorted({"robotics", "lerobot", "mimetic", _clean(facts.policy_type), *own} - {""})
-    head["model_name"] = _clean(facts.policy_type)
+    own = {one_line(tag) for tag in facts.tags}
+    head["tags"] = sorted({"robotics", "lerobot", "mimetic", one_line(facts.policy_type), *own} - {""})
+    head["model_name"] = one_line(facts.policy_type)
     if _HUB_ID.fullmatch(facts.dataset):
         head["datasets"] = [facts.dataset]
     if facts.base_model is not None and _HUB_ID.fullmatch(facts.base_model):
@@ -185,37 +185,37 @@ def _front_matter(facts: CardFacts) -> list[str]:
     lines = []
     for name, value in head.items():
         if isinstance(value, list):
-            lines += [f"{name}:", *(f"- {_yaml(item)}" for item in value)]
+            lines += [f"{name}:", *(f"- {yaml_scalar(item)}" for item in value)]
         else:
-            lines.append(f"{name}: {_yaml(value)}")
+            lines.append(f"{name}: {yaml_scalar(value)}")
     return lines
 
 
-def _yaml(text: str) -> str:
+def yaml_scalar(text: str) -> str:
     """A YAML scalar that is this text whatever it holds."""
     if _PLAIN.fullmatch(text) and text.lower() not in _YAML_WORDS:
         return text
     return json.dumps(text, ensure_ascii=False)  # a JSON string of printable characters is a YAML one
 
 
-def _clean(text: str) -> str:
+def one_line(text: str) -> str:
     """One line of printable characters, cut to a readable length."""
     text = " ".join("".join(c if c.isprintable() or c.isspace() else " " for c in text).split())
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
-def _plain(text: str) -> str:
+def harmless(text: str) -> str:
     """Text of a stranger inside Markdown: no character of it is markup."""
-    text = _clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = re.sub(r"([\\`*\[\]|~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))", r"\\\1", text)
     text = re.sub(r"^([#+=:-])", r"\\\1", text)  # what means something at the beginning of a line only
     text = re.sub(r"^(\d+)([.)])(?= |$)", r"\1\\\2", text)
     return text.replace("://", ":&#47;&#47;").replace("www.", "www&#46;")  # bare addresses become links
 
 
-def _code(text: str) -> str:
+def as_code(text: str) -> str:
     """A name between backticks, where it is made of harmless characters."""
-    return f"`{text}`" if re.fullmatch(r"[\w./-]{1,200}", text, re.ASCII) else _plain(text)
+    return f"`{text}`" if re.fullmatch(r"[\w./-]{1,200}", text, re.ASCII) else harmless(text)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -224,25 +224,25 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _intro(facts: CardFacts) -> str:
-    kind = _code(facts.policy_type)
+    kind = as_code(facts.policy_type)
     about = _ABOUT.get(facts.policy_type, f"A policy of type {kind}: observations in, a chunk of actions out.")
     more = []
     if facts.is_average:
         more.append("These are the moving average of the weights of a training (EMA), not its last weights.")
     if facts.is_adapter:
-        base = _code(facts.base_model) if facts.base_model else "the policy that `adapter_config.json` names"
+        base = as_code(facts.base_model) if facts.base_model else "the policy that `adapter_config.json` names"
         more.append(f"Only an adapter (LoRA) is stored here; it needs {base}.")
     elif facts.base_model:
-        more.append(f"The training began with the weights of {_code(facts.base_model)}.")
-    title = f"# {_plain(facts.repo_id.rpartition('/')[2])}"
-    robot = f" for {_plain(facts.robot)}" if facts.robot else ""
-    what = f"A robot policy of type {kind}{robot}, trained with mimetic on {_code(facts.dataset)}."
+        more.append(f"The training began with the weights of {as_code(facts.base_model)}.")
+    title = f"# {harmless(facts.repo_id.rpartition('/')[2])}"
+    robot = f" for {harmless(facts.robot)}" if facts.robot else ""
+    what = f"A robot policy of type {kind}{robot}, trained with mimetic on {as_code(facts.dataset)}."
     return "\n\n".join([title, what, about, *([" ".join(more)] if more else [])])
 
 
 def _ports(facts: CardFacts) -> str:
     rows = [
-        [direction, _code(port.name), port.kind.lower(), _shape(port), _unit(port, facts)]
+        [direction, as_code(port.name), port.kind.lower(), _shape(port), _unit(port, facts)]
         for direction, ports in (("in", facts.inputs), ("out", facts.outputs))
         for port in ports
     ]
@@ -261,38 +261,38 @@ def _shape(port: Port) -> str:
 def _unit(port: Port, facts: CardFacts) -> str:
     if port.kind == "VISUAL":
         return "channels x height x width, red green blue, 0 to 1"
-    names = ", ".join(map(_plain, port.parts[:16])) + (", and more" if len(port.parts) > 16 else "")
+    names = ", ".join(map(harmless, port.parts[:16])) + (", and more" if len(port.parts) > 16 else "")
     return (f"{names}; " if names else "") + "in the dataset's units"
 
 
 def _data(facts: CardFacts) -> str:
-    rows = [["dataset", _code(facts.dataset)]]
+    rows = [["dataset", as_code(facts.dataset)]]
     if facts.dataset_revision:
-        rows.append(["revision", _code(facts.dataset_revision)])
+        rows.append(["revision", as_code(facts.dataset_revision)])
     if facts.robot:
-        rows.append(["robot", _plain(facts.robot)])
+        rows.append(["robot", harmless(facts.robot)])
     held = f" (and {facts.heldout_episodes} held out)" if facts.heldout_episodes else ""
     rows += [["episodes", f"{facts.episodes}{held}"], ["frames", str(facts.frames)], ["rate", f"{facts.fps:g} Hz"]]
     text = "## Training data\n\n" + _table(["", ""], rows)
-    tasks = sorted({_clean(task) for task in facts.tasks} - {""})
+    tasks = sorted({one_line(task) for task in facts.tasks} - {""})
     if tasks:
-        text += "\n\nTasks:\n\n" + "\n".join(f"- {_plain(task)}" for task in tasks[:_MOST_TASKS])
+        text += "\n\nTasks:\n\n" + "\n".join(f"- {harmless(task)}" for task in tasks[:_MOST_TASKS])
         if len(tasks) > _MOST_TASKS:
             text += f"\n- and {len(tasks) - _MOST_TASKS} more"
     return text
 
 
 def _training(facts: CardFacts) -> str:
-    text = "## Training\n\n" + _table(["", ""], [[_plain(name), _plain(value)] for name, value in facts.training])
+    text = "## Training\n\n" + _table(["", ""], [[harmless(name), harmless(value)] for name, value in facts.training])
     if facts.losses:
-        rows = [[_plain(name), f"{value:.6g}", str(step)] for name, value, step in facts.losses]
+        rows = [[harmless(name), f"{value:.6g}", str(step)] for name, value, step in facts.losses]
         text += "\n\n" + _table(["loss", "value", "step"], rows)
-    versions = [[_plain(name), _plain(value)] for name, value in facts.versions]
+    versions = [[harmless(name), harmless(value)] for name, value in facts.versions]
     return text + "\n\n" + _table(["version", ""], versions)
 
 
 def _use(facts: CardFacts) -> str:
-    policy, dataset = facts.repo_id, shlex.quote(_clean(facts.dataset)).replace("`", "")
+    policy, dataset = facts.repo_id, shlex.quote(one_line(facts.dataset)).replace("`", "")
     return f"""## How to use
 
 With mimetic:

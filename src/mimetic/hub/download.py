@@ -128,6 +128,55 @@ def download_files(repo_id: str, paths: Sequence[str], *, revision: str, into: P
     return Path(folder)
 
 
+def dataset_commit(repo_id: str, revision: str | None = None) -> str:
+    """The commit of a dataset that a revision stands for.
+
+    Args:
+        repo_id: `user/name`.
+        revision: branch, tag or commit; without it the tag that fits v3.0 best, else an older readable one.
+
+    Raises:
+        OfflineError: the network is forbidden or not there.
+        HubError: the hub refuses.
+    """
+    check_repo_id(repo_id)
+    _require_network(repo_id)
+    wanted = revision or _best_version(repo_id)
+    import huggingface_hub
+
+    try:
+        return str(huggingface_hub.HfApi().repo_info(repo_id, repo_type="dataset", revision=wanted).sha)
+    except Exception as error:  # see download_snapshot
+        raise _translated(error, repo_id, "dataset") from error
+
+
+def download_dataset_file(repo_id: str, path: str, *, revision: str, cache: Path) -> Path:
+    """Download one file of a dataset into a cache and return its path.
+
+    Args:
+        repo_id: `user/name`.
+        path: name in the repository.
+        revision: commit.
+        cache: folder of the cache.
+
+    Raises:
+        OfflineError: the network is forbidden or not there.
+        HubError: the hub refuses, or has no such file.
+    """
+    check_repo_id(repo_id)
+    _require_network(repo_id)
+    import huggingface_hub
+
+    try:
+        return Path(
+            huggingface_hub.hf_hub_download(repo_id, path, repo_type="dataset", revision=revision, cache_dir=cache)
+        )
+    except Exception as error:  # see download_snapshot
+        translated = _translated(error, repo_id, "dataset")
+        translated.message = f"`{path}` of dataset `{repo_id}` cannot be fetched: {translated.message}"
+        raise translated from error
+
+
 def _require_network(repo_id: str) -> None:
     if is_offline():
         raise OfflineError(

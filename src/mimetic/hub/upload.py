@@ -14,18 +14,19 @@ from typing import Any
 
 from mimetic import __version__
 from mimetic.errors import ConfigError, HubError, MimeticError, OfflineError
-from mimetic.hub.locate import is_offline
+from mimetic.hub.locate import RepoType, is_offline
 
 POLICY_FILES = (".json", ".safetensors", ".txt", ".md")
 """Endings of the files of a checkpoint: nothing else is sent or fetched, and none of them can hold code."""
 _REPO_ID = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*")
 _LONGEST_ID = 96 - len("-ema")
 _LARGE = 5_000_000
+_BINARY = (".safetensors", ".parquet", ".mp4")
 _SECRET = re.compile(
     r"\b(hf_[A-Za-z0-9]{20,}|(?:api|wandb)[_-]?key['\"]?\s*[:=]\s*['\"]?[0-9a-f]{40}\b)", re.IGNORECASE
 )
 _LONGEST_TEXT = 2_000_000
-_WITHOUT = "leave `--policy.repo_id` out, and push afterwards with `hf upload`"
+POLICY_FLAG = "--policy.repo_id"
 
 
 def client() -> Any:
@@ -35,8 +36,12 @@ def client() -> Any:
     return huggingface_hub.HfApi(library_name="mimetic", library_version=__version__)
 
 
-def check_push_id(repo_id: str) -> None:
-    """Refuse a `--policy.repo_id` that the hub would refuse.
+def check_push_id(repo_id: str, flag: str = POLICY_FLAG) -> None:
+    """Refuse the name of a repository that the hub would refuse.
+
+    Args:
+        repo_id: `user/name`.
+        flag: what the user gave it with, for messages.
 
     Raises:
         ConfigError: not of the form `user/name`, or with characters that no repository has.
@@ -45,19 +50,28 @@ def check_push_id(repo_id: str) -> None:
     is_odd = "--" in repo_id or ".." in repo_id or repo_id.endswith((".git", "-", ".")) or len(repo_id) > _LONGEST_ID
     if not _REPO_ID.fullmatch(repo_id) or is_odd:
         raise ConfigError(
-            f"`--policy.repo_id={repo_id[:200]}` is not a name that the hub takes",
+            f"`{flag}={repo_id[:200]}` is not a name that the hub takes",
             "it looks like `USER/NAME`, of letters, digits, `_`, `-` and `.`"
-            + (f": `--policy.repo_id=USER/{name}`" if _REPO_ID.fullmatch(f"user/{repo_id}") else ""),
+            + (f": `{flag}=USER/{name}`" if _REPO_ID.fullmatch(f"user/{repo_id}") else ""),
         )
 
 
-def require_repo(repo_id: str, *, private: bool | None, create: bool = True) -> str:
-    """Make sure, before a training begins, that its result can be pushed; makes the repository where it is absent.
+def require_repo(
+    repo_id: str,
+    *,
+    private: bool | None,
+    create: bool = True,
+    repo_type: RepoType = "model",
+    flag: str = POLICY_FLAG,
+) -> str:
+    """Make sure, before the work begins, that its result can be pushed; makes the repository where it is absent.
 
     Args:
         repo_id: `user/name`.
         private: whether the repository shall be private; None leaves it to the account's default.
         create: False only looks at the login.
+        repo_type: what it holds.
+        flag: what the user gave the name with, for messages.
 
     Returns:
         What was found or done, one line for the log.
@@ -68,87 +82,97 @@ def require_repo(repo_id: str, *, private: bool | None, create: bool = True) -> 
         OfflineError: the network is forbidden or not there.
         HubError: the hub fails.
     """
-    check_push_id(repo_id)
+    check_push_id(repo_id, flag)
     if is_offline():
         raise OfflineError(
-            f"`--policy.repo_id={repo_id}` asks to push to the hub, and HF_HUB_OFFLINE forbids the network",
-            f"unset HF_HUB_OFFLINE; or {_WITHOUT}",
+            f"`{flag}={repo_id}` asks to push to the hub, and HF_HUB_OFFLINE forbids the network",
+            f"unset HF_HUB_OFFLINE; or {_without(flag)}",
         )
     hub = client()
-    user = _require_login(hub, repo_id)
+    user = _require_login(hub, repo_id, flag)
     if not create:
         return f"the hub knows the login of this machine as `{user}`; nothing is made there"
     try:
-        hub.create_repo(repo_id, private=private, exist_ok=False)
+        hub.create_repo(repo_id, private=private, exist_ok=False, repo_type=repo_type)
     except Exception as error:  # the edge to a third-party client: its errors differ between releases
         if status_of(error) not in (401, 402, 403, 409):
-            raise _unusable(error, repo_id) from error
-        return _require_existing(hub, repo_id, user, private=private)
-    seen = "private" if hub.repo_info(repo_id).private else "public; `--policy.private=true` makes a private one"
+            raise _unusable(error, repo_id, flag) from error
+        return _require_existing(hub, repo_id, user, private=private, repo_type=repo_type, flag=flag)
+    is_private = hub.repo_info(repo_id, repo_type=repo_type).private
+    seen = "private" if is_private else f"public; `{_private(flag)}=true` makes a private one"
     return f"the repository {repo_id} was made on the hub ({seen})"
 
 
-def _require_login(hub: Any, repo_id: str) -> str:
+def _without(flag: str) -> str:
+    return f"leave `{flag}` out, and push afterwards with `hf upload`"
+
+
+def _private(flag: str) -> str:
+    """The flag that makes the repository private, beside that of its name."""
+    return flag.removesuffix("repo_id") + "private"
+
+
+def _require_login(hub: Any, repo_id: str, flag: str) -> str:
     """Name of the user whose token this machine has."""
     import huggingface_hub
 
     login = "`hf auth login`, or set HF_TOKEN to a token that may write (https://huggingface.co/settings/tokens)"
     if not huggingface_hub.get_token():
         raise ConfigError(
-            f"`--policy.repo_id={repo_id}` asks to push to the hub, and nobody is logged in on this machine",
-            f"{login}; or {_WITHOUT}",
+            f"`{flag}={repo_id}` asks to push to the hub, and nobody is logged in on this machine",
+            f"{login}; or {_without(flag)}",
         )
     try:
         account: dict[str, Any] = hub.whoami()
     except Exception as error:  # see require_repo
         if status_of(error) in (401, 403):
             raise ConfigError(
-                f"`--policy.repo_id={repo_id}`: the hub does not accept the token of this machine "
+                f"`{flag}={repo_id}`: the hub does not accept the token of this machine "
                 f"({status_of(error)}; expired or withdrawn)",
-                f"{login}; or {_WITHOUT}",
+                f"{login}; or {_without(flag)}",
             ) from error
-        raise _unusable(error, repo_id) from error
+        raise _unusable(error, repo_id, flag) from error
     user = str(account.get("name", "?"))
     token = (account.get("auth") or {}).get("accessToken") or {}
     if token.get("role") == "read":
-        raise ConfigError(
-            f"`--policy.repo_id={repo_id}`: the token of `{user}` on this machine may only read", f"{login}"
-        )
+        raise ConfigError(f"`{flag}={repo_id}`: the token of `{user}` on this machine may only read", f"{login}")
     return user
 
 
-def _require_existing(hub: Any, repo_id: str, user: str, *, private: bool | None) -> str:
+def _require_existing(
+    hub: Any, repo_id: str, user: str, *, private: bool | None, repo_type: RepoType, flag: str
+) -> str:
     """Make sure that a repository that could not be made is there, takes files, and is as private as wanted."""
     from huggingface_hub import CommitOperationAdd
 
     try:
         # Asks how a file would have to be sent, which the hub answers only to those who may send it.
-        hub.preupload_lfs_files(repo_id, additions=[CommitOperationAdd("README.md", b"#")])
-        is_private = bool(hub.repo_info(repo_id).private)
+        hub.preupload_lfs_files(repo_id, additions=[CommitOperationAdd("README.md", b"#")], repo_type=repo_type)
+        is_private = bool(hub.repo_info(repo_id, repo_type=repo_type).private)
     except Exception as error:  # see require_repo
         if status_of(error) in (401, 402, 403, 404):
             raise ConfigError(
-                f"`--policy.repo_id={repo_id}`: the token of `{user}` may not write there ({status_of(error)})",
-                f"name a repository of your own, such as `--policy.repo_id={user}/{repo_id.rpartition('/')[2]}`; "
-                f"or {_WITHOUT}",
+                f"`{flag}={repo_id}`: the token of `{user}` may not write there ({status_of(error)})",
+                f"name a repository of your own, such as `{flag}={user}/{repo_id.rpartition('/')[2]}`; "
+                f"or {_without(flag)}",
             ) from error
-        raise _unusable(error, repo_id) from error
+        raise _unusable(error, repo_id, flag) from error
     if private and not is_private:
         raise ConfigError(
-            f"`--policy.private=true`, and the repository {repo_id} is there already and public",
-            "make it private in its settings on the hub, or name another one with `--policy.repo_id`",
+            f"`{_private(flag)}=true`, and the repository {repo_id} is there already and public",
+            f"make it private in its settings on the hub, or name another one with `{flag}`",
         )
     return f"the repository {repo_id} is there on the hub ({'private' if is_private else 'public'})"
 
 
-def _unusable(error: Exception, repo_id: str) -> MimeticError:
+def _unusable(error: Exception, repo_id: str, flag: str) -> MimeticError:
     said = reason(error)
     if is_connection(error):
         return OfflineError(
-            f"`--policy.repo_id={repo_id}` asks to push to the hub, which cannot be reached ({said})",
-            f"try again with a connection; or {_WITHOUT}",
+            f"`{flag}={repo_id}` asks to push to the hub, which cannot be reached ({said})",
+            f"try again with a connection; or {_without(flag)}",
         )
-    return HubError(f"`--policy.repo_id={repo_id}`: the hub fails ({said})", f"try again later; or {_WITHOUT}")
+    return HubError(f"`{flag}={repo_id}`: the hub fails ({said})", f"try again later; or {_without(flag)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +187,7 @@ class Push:
         more: further files, name in the repository -> content.
         tag: tag for the commit; one of that name is moved.
         replaces: whether a file that the repository has and this push has not would be a leftover of a push before.
+        repo_type: what the repository holds.
     """
 
     files: Mapping[str, Path]
@@ -172,6 +197,7 @@ class Push:
     more: Mapping[str, bytes] = field(default_factory=dict)
     tag: str = ""
     replaces: Callable[[str], bool] = lambda name: False
+    repo_type: RepoType = "model"
 
 
 def push(job: Push, *, progress: Callable[[], None] = lambda: None) -> str:
@@ -195,34 +221,37 @@ def push(job: Push, *, progress: Callable[[], None] = lambda: None) -> str:
     wanted |= job.more
     require_no_secret(wanted)
     hub = client()
-    stale = [name for name in hub.list_repo_files(job.repo_id) if name not in wanted and job.replaces(name)]
+    there = hub.list_repo_files(job.repo_id, repo_type=job.repo_type)
+    stale = [name for name in there if name not in wanted and job.replaces(name)]
     additions = [CommitOperationAdd(name, str(c) if isinstance(c, Path) else c) for name, c in sorted(wanted.items())]
     # One after the other in this thread: the client's own pool would hold up the end of the process.
     for addition in additions:
         if addition.upload_info.size >= _LARGE:
-            hub.preupload_lfs_files(job.repo_id, additions=[addition])
+            hub.preupload_lfs_files(job.repo_id, additions=[addition], repo_type=job.repo_type)
             progress()
     commit = hub.create_commit(
         job.repo_id,
         operations=[*(CommitOperationDelete(name) for name in stale), *additions],
         commit_message=job.message,
+        repo_type=job.repo_type,
     )
     progress()
     if job.tag:
-        _tag(hub, job.repo_id, job.tag, str(commit.oid))
+        _tag(hub, job, str(commit.oid))
     return str(commit.oid)
 
 
-def _tag(hub: Any, repo_id: str, tag: str, commit: str) -> None:
+def _tag(hub: Any, job: Push, commit: str) -> None:
     try:
-        hub.create_tag(repo_id, tag=tag, revision=commit)
+        hub.create_tag(job.repo_id, tag=job.tag, revision=commit, repo_type=job.repo_type)
     except Exception as error:  # see require_repo
         if status_of(error) != 409:
             raise
-        if any(ref.name == tag and ref.target_commit == commit for ref in hub.list_repo_refs(repo_id).tags):
+        refs = hub.list_repo_refs(job.repo_id, repo_type=job.repo_type)
+        if any(ref.name == job.tag and ref.target_commit == commit for ref in refs.tags):
             return
-        hub.delete_tag(repo_id, tag=tag)
-        hub.create_tag(repo_id, tag=tag, revision=commit)
+        hub.delete_tag(job.repo_id, tag=job.tag, repo_type=job.repo_type)
+        hub.create_tag(job.repo_id, tag=job.tag, revision=commit, repo_type=job.repo_type)
 
 
 def files_of(folder: Path) -> dict[str, Path]:
@@ -249,7 +278,7 @@ def require_no_secret(files: Mapping[str, Path | bytes]) -> None:
 
     own = huggingface_hub.get_token()
     for name, source in files.items():
-        if name.endswith(".safetensors") or (isinstance(source, Path) and source.stat().st_size > _LONGEST_TEXT):
+        if name.endswith(_BINARY) or (isinstance(source, Path) and source.stat().st_size > _LONGEST_TEXT):
             continue
         content = source.read_bytes() if isinstance(source, Path) else source
         for number, line in enumerate(content.decode("utf-8", errors="replace").splitlines(), start=1):

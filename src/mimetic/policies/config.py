@@ -102,6 +102,12 @@ class PolicyConfig:
         """
         return False
 
+    def frame_size(self, height: int, width: int) -> tuple[int, int] | None:
+        """Height and width to which the policy itself resizes a camera frame, bilinearly and without antialiasing;
+        frames of that size stay as they are. None: it reads frames in their own size.
+        """
+        return None
+
     @property
     def filler_inputs(self) -> Mapping[str, PolicyFeature]:
         """Inputs that stand in `input_features` for nothing that a dataset or robot could offer."""

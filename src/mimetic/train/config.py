@@ -31,6 +31,25 @@ class EnvEvalConfig:
     recording_repo_id: str | None = setting(None, "Hub repository for the recording")
     recording_private: bool = setting(False, "Whether the recording's repository is private")
 
+    def problems(self) -> list[str]:
+        """Problems of these settings where an environment is evaluated in, one sentence each."""
+        found = []
+        if self.n_episodes < 1:
+            found.append(f"`--eval.n_episodes={self.n_episodes}` must be at least 1")
+        if self.batch_size < 0:
+            found.append(f"`--eval.batch_size={self.batch_size}` must be 0 (automatic) or more")
+        if self.recording:
+            found.append("`--eval.recording=true`: an evaluation writes videos, no dataset yet; leave it out")
+        return found
+
+    def places(self, cores: int) -> int:
+        """How many environments run at once.
+
+        Args:
+            cores: of this machine.
+        """
+        return min(self.batch_size or min(max(1, int(0.7 * cores)), 64), self.n_episodes)
+
 
 @dataclass(frozen=True, kw_only=True)
 class JobConfig:
@@ -93,7 +112,7 @@ class TrainConfig:
 
     dataset: DatasetConfig = setting(help="The demonstrations")
     env: Any | None = setting(
-        None, "Environment for evaluation during training", catalog="mimetic.train.catalog:ENVIRONMENTS"
+        None, "Environment for evaluation during training", catalog="mimetic.envs.catalog:ENVS"
     )
     policy: PolicyConfig | None = setting(None, "The policy", catalog=_POLICIES)
     reward_model: Any | None = setting(
@@ -203,6 +222,13 @@ class TrainConfig:
         False, "On resume, accept that the dataset or batch size changed and start a new epoch", layer="mimetic"
     )
     reset_optimizer: bool = setting(False, "On resume, start the optimiser and schedule afresh", layer="mimetic")
+    preflight: str = setting(
+        "refuse",
+        "What happens when the dataset's statistics, video spans or tasks are found wrong before the first step: "
+        "refuse stops, warn goes on, off does not look",
+        choices=("refuse", "warn", "off"),
+        layer="mimetic",
+    )
     dry_run: bool = setting(
         False, "Check everything, run one batch forward and backward, write nothing", layer="mimetic"
     )
@@ -218,6 +244,11 @@ class TrainConfig:
             for name in ("optimizer", "scheduler"):
                 if getattr(self, name) is None:
                     problems.append(f"`--use_policy_training_preset=false` needs `--{name}.type`")
+        if self.dataset.streaming and self.cache.features == "on":
+            problems.append(
+                "`--cache.features=on` encodes the whole dataset first, which `--dataset.streaming=true` does not "
+                "read: leave one of them out"
+            )
         if self.eval_steps > 0 and self.dataset.eval_split == 0:
             problems.append(
                 f"`--eval_steps={self.eval_steps}` measures a held-out loss, but `--dataset.eval_split` is 0; try 0.1"
@@ -231,8 +262,10 @@ class TrainConfig:
                 f"`--stats_dataset={self.stats_dataset}` has no effect: training normalises with the statistics of its "
                 "own dataset; leave it out here (`mimetic eval` and `mimetic inspect` take it)"
             )
-        if self.env is not None:
-            problems.append("`--env`: evaluation in an environment is not part of mimetic yet")
+        if self.env is not None and self.env_eval_freq > 0:
+            problems += self.eval.problems()
+        if self.env_eval_freq < 0:
+            problems.append(f"`--env_eval_freq={self.env_eval_freq}` must be at least 0")
         if self.job.target not in (None, "local"):
             problems.append(f"`--job.target={self.job.target}`: remote jobs are not part of mimetic yet")
         if self.policy is not None and self.save_checkpoint_to_hub and self.policy.repo_id is None:

@@ -11,8 +11,9 @@ from typing import Any
 
 from mimetic.data.features import policy_features
 from mimetic.data.reader import Dataset, open_dataset
-from mimetic.data.sampler import EpisodeSampler
+from mimetic.data.sampler import EpisodeSampler, FrameOrder
 from mimetic.data.split import split_episodes
+from mimetic.data.stream import Stream, open_stream
 from mimetic.data.transforms.pipeline import ImageTransforms
 from mimetic.errors import DatasetError, DatasetNotFound
 from mimetic.hub.policies import find_policy
@@ -42,7 +43,7 @@ class TrainingData:
     config: TrainConfig
     train: Dataset
     heldout: Dataset | None
-    sampler: EpisodeSampler
+    sampler: FrameOrder
     num_episodes: int
     padded_share: float
     fingerprint: dict[str, Any]
@@ -97,9 +98,7 @@ def open_training_data(config: TrainConfig, policy: PolicyConfig) -> TrainingDat
     if whole.meta.video_keys:
         logger.info("video decoder: %s (%s)", whole.backend, whole.backend_reason)
     starts, ends = train.episode_bounds()
-    sampler = EpisodeSampler(
-        starts, ends, drop_n_last_frames=policy.drop_n_last_frames, shuffle=True, seed=config.seed or 0
-    )
+    sampler = _order(config, policy, train)
     # LeRobot knows no backend called "auto"; the file must say what really decoded.
     backend = whole.backend if whole.meta.video_keys else "pyav"
     resolved = replace(config, dataset=replace(settings, video_backend=backend))
@@ -109,9 +108,27 @@ def open_training_data(config: TrainConfig, policy: PolicyConfig) -> TrainingDat
         "train_episodes": sorted(train_episodes),
         "samples": len(sampler),
     }
+    if settings.streaming:
+        fingerprint["stream"] = [settings.buffer_size, settings.max_num_shards]
     offsets_of_action = policy.action_delta_indices or [0]
     share = padded_share((ends - starts).tolist(), len(offsets_of_action), policy.drop_n_last_frames)
     return TrainingData(resolved, train, heldout, sampler, len(train_episodes), share, fingerprint)
+
+
+def _order(config: TrainConfig, policy: PolicyConfig, train: Dataset) -> FrameOrder:
+    """In which order the training samples are visited."""
+    seed, drop = config.seed or 0, policy.drop_n_last_frames
+    if isinstance(train, Stream):
+        settings = config.dataset
+        return train.order(
+            seed=seed,
+            buffer_size=settings.buffer_size,
+            max_num_shards=settings.max_num_shards,
+            batch_size=config.batch_size,
+            drop_n_last_frames=drop,
+        )
+    starts, ends = train.episode_bounds()
+    return EpisodeSampler(starts, ends, drop_n_last_frames=drop, shuffle=True, seed=seed)
 
 
 def _fit_cameras(config: TrainConfig, policy: PolicyConfig, whole: Dataset) -> tuple[TrainConfig, PolicyConfig]:
@@ -130,8 +147,9 @@ def _fit_cameras(config: TrainConfig, policy: PolicyConfig, whole: Dataset) -> t
 
 def _open(config: TrainConfig) -> Dataset:
     settings = config.dataset
+    open_data = open_stream if settings.streaming else open_dataset
     try:
-        return open_dataset(
+        return open_data(
             settings.repo_id,
             root=settings.root,
             episodes=settings.episodes,

@@ -52,7 +52,7 @@ def plan_features(
         ConfigError: `on` was asked for where it would be wrong or does not fit, or the folder lies in the dataset.
     """
     wanted = config.cache.features
-    if wanted == "off":
+    if wanted == "off" or config.dataset.streaming:  # `on` is refused with a stream before anything is opened
         return None
     encoder = model.policy.frame_encoder()
     if isinstance(encoder, str):

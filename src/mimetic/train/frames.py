@@ -22,6 +22,7 @@ from mimetic.data.frames.builder import Workers, build_in_memory, build_on_disk,
 from mimetic.data.frames.plan import FrameJob, FramePlan, plan_frames, size_text
 from mimetic.data.frames.reader import DiskRows, KeptFrames, MemoryRows
 from mimetic.data.frames.resize import FrameSize, rounding
+from mimetic.data.frames.seen import Seen
 from mimetic.errors import CacheError, ConfigError, DatasetError, Interrupted, WorkerError
 from mimetic.policies.config import PolicyConfig
 from mimetic.train.bar import progress_bar
@@ -115,7 +116,8 @@ def keep_frames(config: TrainConfig, data: TrainingData, plan: FramePlan) -> Tra
                 kept[job.camera] = frames
     if plan.to_build:
         lost_text = f"; {unreadable} cannot be decoded" if unreadable else ""
-        logger.info("frames are kept: %s decoded in %s%s", f"{done:,}", _time_text(time.monotonic() - began), lost_text)
+        decoded = f"{done:,}" if done >= plan.to_build else f"only {done:,} of {plan.to_build:,}"
+        logger.info("frames are kept: %s decoded in %s%s", decoded, _time_text(time.monotonic() - began), lost_text)
     heldout = data.heldout.with_kept(kept) if data.heldout is not None else None
     return replace(data, train=data.train.with_kept(kept), heldout=heldout)
 
@@ -135,9 +137,24 @@ def _keep(
         lost = build_in_memory(rows, source, job.rows, workers, on_done=advance, give_up=give_up)
         return KeptFrames(rows), lost
     lost = 0
+    if job.seen is not None:
+        _remember(job.seen, job.camera)
     if len(job.missing):
         lost = build_on_disk(job.file, source, job.missing, workers, on_done=advance, give_up=give_up)
     return KeptFrames(DiskRows(job.file)), lost
+
+
+def _remember(seen: Seen, camera: str) -> None:
+    if seen.is_edited:
+        logger.warning(
+            "files of %s were written to since frames of them were kept; the frames are decoded anew, and what was "
+            "kept before is not used any more",
+            camera,
+        )
+    try:
+        seen.remember()
+    except OSError as error:  # the array itself lies there too, and says so when it cannot be written
+        logger.debug("%s: %s", seen.path, error)
 
 
 def _what_is_there(job: FrameJob) -> KeptFrames | None:

@@ -71,12 +71,18 @@ def _rules(config: TrainConfig, device_type: str) -> Iterator[_Rule]:
         yield _Rule(("dataset.image_transforms.*",), "without --dataset.image_transforms.enable=true")
     if config.cache.features == "off":
         yield _Rule(("cache.folder", "cache.variants"), "with --cache.features=off")
+    if config.dataset.streaming:
+        yield _Rule(("dataset.cache", "dataset.cache_*"), "with --dataset.streaming=true, which keeps no frames")
+    else:
+        yield _Rule(("dataset.buffer_size", "dataset.max_num_shards"), "without --dataset.streaming=true")
+    if config.dataset.cache == "off":
+        yield _Rule(("dataset.cache_*",), "with --dataset.cache=off")
     if not config.resume:
         yield _Rule(("reset_data_order", "reset_optimizer"), "without --resume=true")
-    yield _Rule(
-        ("eval.*", "env_eval_freq"),
-        "since evaluation in an environment is not part of mimetic yet; --eval_steps measures the held-out loss",
-    )
+    if config.env is None:
+        yield _Rule(("eval.*", "env_eval_freq"), "without --env.type, an environment to evaluate in")
+    elif config.env_eval_freq <= 0:
+        yield _Rule(("eval.*", "env.*"), "with --env_eval_freq=0", ("env.type",))
     yield _Rule(("job.*",), "since remote jobs are not part of mimetic yet", ("job.target",))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,10 +19,11 @@ from torch import Tensor
 
 from mimetic.accelerators.witness import MatmulWitness
 from mimetic.data.bad_frames import BadFrame
-from mimetic.errors import CacheError, DatasetError, Interrupted, MimeticError, TrainingError
+from mimetic.errors import CacheError, DatasetError, HubError, Interrupted, MimeticError, TrainingError
 from mimetic.log import JsonLines
 from mimetic.processing.pipeline import Pipeline
 from mimetic.train.bar import progress_bar
+from mimetic.train.checkpoint import step_name
 from mimetic.train.config import TrainConfig
 from mimetic.train.guard import FiniteGuard
 from mimetic.train.heldout import Heldout
@@ -58,7 +59,10 @@ class Parts:
         selection: judges held-out losses; None without them.
         saved: called after each checkpoint with its folder and step.
         bad_frames: frames that could not be read so far and were left out.
+        watch: gets the record of each log window, to say what limits the run.
         when_waiting: takes a function to be called now and then while a batch is waited for; None ends that.
+        play: lets the policy play in an environment, in a folder for films; None: there is no environment. It is given
+            what says whether it may go on, and returns nothing when it may not.
     """
 
     batches: Iterator[dict[str, Any]]
@@ -78,7 +82,9 @@ class Parts:
     selection: Selection | None = None
     saved: Callable[[Path, int], None] = lambda folder, step: None
     bad_frames: Callable[[], Sequence[BadFrame]] = list
+    watch: Callable[[Mapping[str, float]], None] = lambda record: None
     when_waiting: Callable[[Callable[[], None] | None], None] = lambda hook: None
+    play: Callable[[Path, Callable[[], bool]], Mapping[str, Any] | None] | None = None
 
 
 class Loop:
@@ -147,6 +153,8 @@ class Loop:
         is_wanted = judged is not None and judged.is_best and config.keep.best > 0
         if last or ends_early or is_wanted or (config.save_freq > 0 and step % config.save_freq == 0):
             self._save()
+        if parts.play is not None and config.env_eval_freq > 0 and step % config.env_eval_freq == 0:
+            self._play(parts.play, stop)
         if judged is not None and ends_early:
             logger.info("%s", judged.reason)
             return True
@@ -218,7 +226,7 @@ class Loop:
     def _next_batch(self) -> dict[str, Any]:
         try:
             return next(self.parts.batches)
-        except (DatasetError, CacheError, TrainingError) as error:
+        except (DatasetError, CacheError, HubError, TrainingError) as error:
             self._save_whole_steps(error)
             raise
 
@@ -297,6 +305,7 @@ class Loop:
             means["ram_gb"] = memory
         record = summarise(self.counters, means)
         logger.info("%s", log_line(record))
+        self.parts.watch(record)
         self._note({"kind": "train", **record, **self.parts.values()})
         self._note_bad_frames()
         self._restart_window()
@@ -343,6 +352,36 @@ class Loop:
         self._note({**record, "eval_loss_per_task": result.per_task})
         self._window_start += time.perf_counter() - paused
         return self.parts.selection.note(self.progress.step, result.loss) if self.parts.selection is not None else None
+
+    def _play(self, play: Callable[[Path, Callable[[], bool]], Mapping[str, Any] | None], stop: StopRequest) -> None:
+        """Count successes in an environment; a failure there costs the measurement and not the training."""
+        paused, step = time.perf_counter(), self.progress.step
+        assert self.config.output_dir is not None
+        folder = self.config.output_dir / "eval" / f"videos_step_{step_name(step, self.config.steps)}"
+        logger.info("Eval policy at step %d", step)
+        try:
+            with self.parts.averaged() if self.parts.averaged is not None else contextlib.nullcontext():
+                found = play(folder, lambda: not stop.requested)
+        except MimeticError as error:
+            if isinstance(error, Interrupted):
+                raise
+            logger.warning("step %d: no evaluation in the environment: %s; %s", step, error.message, error.hint)
+            found = {"error": error.message}
+        self._window_start += time.perf_counter() - paused
+        if found is None:
+            return
+        if "pc_success" in found:
+            logger.info(
+                "step %d: success %.1f %% of %d episodes (95 %% interval %.0f to %.0f %%), %.0f s%s",
+                step,
+                found["pc_success"],
+                found["n_episodes"],
+                found["pc_success_low"],
+                found["pc_success_high"],
+                found["eval_s"],
+                " (averaged weights)" if self.parts.averaged is not None else "",
+            )
+        self._note({"kind": "environment", "steps": step, **found})
 
     def _save(self) -> None:
         if self.parts.save is None or self._saved_step == self.progress.step:

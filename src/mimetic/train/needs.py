@@ -109,9 +109,15 @@ def _tokenizer_folder(policy: PolicyConfig) -> Path | None:
     beside = getattr(policy, "backbone_folder", None)
     places: list[Path | None] = [] if beside is None else [Path(beside) / TOKENIZER_DIR]
     if name:
-        local = local_folder(name)
-        places.append(local if local is not None else cached_snapshot(name, "model", None, hub_cache()))
+        places.append(local_folder(name) or _in_cache(name))
     return next((place for place in places if place is not None and (place / TOKENIZER_FILES[0]).is_file()), None)
+
+
+def _in_cache(name: str) -> Path | None:
+    try:
+        return cached_snapshot(name, "model", None, hub_cache())
+    except MimeticError:  # a folder that is gone, which loading the policy judges
+        return None
 
 
 def trained_fps(folder: Path) -> float:

@@ -216,14 +216,22 @@ def check_same_data(stored: Progress, fingerprint: Mapping[str, Any], *, batch_s
     if reset or not stored.dataset:
         return
     changed = {
-        key: (value, fingerprint.get(key)) for key, value in stored.dataset.items() if fingerprint.get(key) != value
+        key: (stored.dataset.get(key), fingerprint.get(key))
+        for key in dict.fromkeys([*stored.dataset, "stream"])  # without a stream, it is not there
+        if fingerprint.get(key) != stored.dataset.get(key)
     }
     if changed:
-        listed = "; ".join(f"{key} was {_short(old)}, is {_short(new)}" for key, (old, new) in changed.items())
+        listed = "; ".join(f"{key} was {_told(key, old)}, is {_told(key, new)}" for key, (old, new) in changed.items())
         raise ConfigError(
             f"the dataset is not the one that this run was trained on: {listed}",
             "`--reset_data_order=true` accepts it and starts a new epoch",
         )
+
+
+def _told(key: str, value: Any) -> str:
+    if key != "stream":
+        return _short(value)
+    return "none" if value is None else "buffer_size={}, max_num_shards={}".format(*value)
 
 
 def _short(value: Any) -> str:

@@ -21,7 +21,7 @@ from mimetic.accelerators.witness import MatmulWitness
 from mimetic.config.check import require_valid
 from mimetic.config.codec import choice_name
 from mimetic.data.loader import BatchLoader
-from mimetic.errors import Interrupted
+from mimetic.errors import ConfigError, Interrupted
 from mimetic.log import JsonLines
 from mimetic.names import CHECKPOINTS_DIR
 from mimetic.optim.build import can_fuse, describe_optimizer, make_optimizer
@@ -31,6 +31,7 @@ from mimetic.policies.base import Policy
 from mimetic.policies.prepare import prepare_for_training
 from mimetic.train.banner import show_banner
 from mimetic.train.begin import Trained, open_selection, start_position
+from mimetic.train.bottleneck import Bottleneck
 from mimetic.train.build_features import build_features
 from mimetic.train.card_facts import card_facts
 from mimetic.train.checkpoint import last_checkpoint
@@ -38,8 +39,10 @@ from mimetic.train.config import TrainConfig
 from mimetic.train.data import TrainingData, open_training_data
 from mimetic.train.disk_space import check_space, newest_bytes
 from mimetic.train.ema import ema_values, make_ema
+from mimetic.train.env_eval import EnvironmentEvaluation
 from mimetic.train.feature_plan import FeaturePlan
 from mimetic.train.features import plan_features, with_features
+from mimetic.train.frames import keep_frames, plan_kept_frames
 from mimetic.train.guard import FiniteGuard
 from mimetic.train.heldout import Heldout, heldout_positions
 from mimetic.train.instructions import check_instructions
@@ -47,6 +50,7 @@ from mimetic.train.loop import Loop, Parts
 from mimetic.train.model import Model, build_model
 from mimetic.train.outputs import checkpoint_bytes, make_after_save, make_saver, prepare_folder, remove_leftovers
 from mimetic.train.overflows import OverflowWatch
+from mimetic.train.preflight import preflight
 from mimetic.train.push import Pusher, open_pusher, require_hub
 from mimetic.train.resolve import Resolved, resolve
 from mimetic.train.retention import point_best
@@ -61,12 +65,18 @@ from mimetic.train.trackers.open import Trackers, open_trackers, require_tracker
 logger = logging.getLogger(__name__)
 
 
-def train(config: TrainConfig, *, origins: Mapping[str, str] | None = None) -> Path:
+def train(
+    config: TrainConfig,
+    *,
+    origins: Mapping[str, str] | None = None,
+    play: EnvironmentEvaluation | None = None,
+) -> Path:
     """Train a policy.
 
     Args:
         config: settings; `config.resume` with `config.checkpoint_path` (or `output_dir`) continues a run.
         origins: where each setting comes from, for the saved record; by dotted flag.
+        play: lets the policy play in the environment of `config.env`; `mimetic train` passes it in.
 
     Returns:
         The run's output folder; `checkpoints/last` in it is the newest checkpoint.
@@ -86,8 +96,11 @@ def train(config: TrainConfig, *, origins: Mapping[str, str] | None = None) -> P
         _set_backends(resolved.config, resolved.precision.device)
         if not resolved.config.resume:
             seed_everything(resolved.config.seed)
-        run = _build(resolved)
+        run = replace(_build(resolved), play=_require_play(resolved.config, play))
+        held.callback(run.data.train.close)  # a stream may still be fetching files
         resolved = run.resolved
+        if run.play is not None:
+            run.play.check(run.model.policy, run.model.preprocessor, dataset=run.data.train.root)
         if resolved.config.dry_run:
             _dry_run(run)
             return resolved.folder
@@ -112,6 +125,7 @@ def train(config: TrainConfig, *, origins: Mapping[str, str] | None = None) -> P
             # Before the run's folder exists, so that the same command continues a build that was stopped.
             build_features(run.plan, resolved.config, resolved.precision)
             run = replace(run, data=with_features(run.data, run.plan))
+        run = _with_kept_frames(run)
         folder = resolved.folder
         if not folder.exists():
             folder = make_run_folder(folder, may_choose=resolved.origins.get("output_dir") == "resolved")
@@ -128,6 +142,24 @@ class _Run:
     trained: Trained
     progress: Progress
     plan: FeaturePlan | None
+    watch: Callable[[Mapping[str, float]], None] = lambda record: None
+    play: EnvironmentEvaluation | None = None
+
+
+def _require_play(config: TrainConfig, play: EnvironmentEvaluation | None) -> EnvironmentEvaluation | None:
+    """Who plays in the environment; None where the settings want nobody to.
+
+    Raises:
+        ConfigError: the settings want it, and nobody was passed in.
+    """
+    if config.env is None or config.env_eval_freq <= 0:
+        return None
+    if play is None:
+        raise ConfigError(
+            "`env` is set, and `train` was given nobody who lets the policy play in it",
+            "pass `play=InTraining(config)` of `mimetic.evaluate.rollout.in_training`, or leave `env` out",
+        )
+    return play
 
 
 def _build(resolved: Resolved) -> _Run:
@@ -142,6 +174,7 @@ def _build(resolved: Resolved) -> _Run:
     logger.info("Creating policy")
     model = build_model(resolved.config, data, resolved.checkpoint)
     check_instructions(model.policy.config, data, model.preprocessor)
+    preflight(resolved.config, data, model.policy.config)
     check_trainable_dtypes(model.policy.named_parameters(), resolved.precision)
     for sentence in prepare_for_training(model.policy, resolved.config.accelerator):
         logger.info("%s", sentence)
@@ -170,6 +203,12 @@ def _with_cache_decision(resolved: Resolved, plan: FeaturePlan | None) -> Resolv
     origins = {**resolved.origins, "cache.features": "resolved"}
     cache = replace(config.cache, features="off" if plan is None else "on")
     return replace(resolved, config=replace(config, cache=cache), origins=origins)
+
+
+def _with_kept_frames(run: _Run) -> _Run:
+    config = run.resolved.config
+    plan = plan_kept_frames(config, run.data, run.trained.policy.config, step=run.progress.step)
+    return replace(run, data=keep_frames(config, run.data, plan), watch=Bottleneck(config, plan).watch)
 
 
 def _set_backends(config: TrainConfig, device: torch.device) -> None:
@@ -328,7 +367,18 @@ def _make_parts(run: _Run, loader: BatchLoader, sink: JsonLines, trackers: Track
         selection=trained.selection,
         saved=make_after_save(run.resolved, trained, trackers, pusher),
         bad_frames=lambda: loader.bad_frames,
+        watch=run.watch,
         when_waiting=lambda hook: setattr(loader, "on_wait", hook),
+        play=_make_play(run),
+    )
+
+
+def _make_play(run: _Run) -> Callable[[Path, Callable[[], bool]], Mapping[str, Any] | None] | None:
+    play, model = run.play, run.model
+    if play is None:
+        return None
+    return lambda folder, may_go_on: play(
+        run.trained.policy, model.preprocessor, model.postprocessor, folder=folder, may_go_on=may_go_on
     )
 
 

@@ -21,11 +21,17 @@ Usage: mimetic COMMAND [--FLAG=VALUE ...]
 Teach robot arms from demonstrations, on the computer you own.
 
 Commands
-  train         Train a policy on recorded demonstrations, or continue a run
-  eval          Compare a policy's actions with recorded episodes
-  inspect       Show what is inside a checkpoint: policy, features, statistics, weights, state
-  dataset info  Show what is inside a dataset: episodes, rate, tasks, cameras, features, statistics
-  info          Show versions, devices and decoders of this machine, ready to paste into an issue
+  train            Train a policy on recorded demonstrations, or continue a run
+  eval             Count a policy's successes in simulation, or compare it with recordings
+  inspect          Show what is inside a checkpoint: policy, features, statistics, weights, state
+  dataset info     Show what a dataset holds: episodes, rate, tasks, cameras, features, statistics
+  dataset check    Find what is wrong with a dataset before training does, and how to mend it
+  dataset convert  Convert LeRobot v2.x to v3.0 and back, and HDF5, Zarr and MCAP recordings
+  dataset edit     Delete, keep, split, merge, trim, rename, relabel, and encode or count again
+  dataset repair   Mend what `mimetic dataset check` finds; only shows it without --apply=true
+  dataset view     Look at cameras, curves and findings on one time line; mark episodes
+  demo record      Record demonstrations of a scripted operator in the simulated cell
+  info             Show versions, devices and decoders of this machine, ready to paste into an issue
 
 Switches
   -h, --help [WORD ...]  Show help; after a command also its flags, filtered by words
@@ -36,6 +42,8 @@ Switches
 Flags are LeRobot's: what follows `lerobot-train` there follows `mimetic train` here.
 """
 
+EVERY = ", ".join(f"`{name}`" for name in app.COMMANDS)
+OF_DATASETS = ", ".join(f"`{name}`" for name in app.COMMANDS if name.startswith("dataset "))
 Capture = pytest.CaptureFixture[str]
 
 
@@ -93,7 +101,7 @@ def test_the_first_word_of_a_command_of_two_has_help(argv: list[str], capsys: Ca
     assert app.main(argv) == 0
     out, err = capsys.readouterr()
     assert out.startswith("Usage: mimetic dataset COMMAND ")
-    assert "  dataset info  Show what is inside a dataset" in out
+    assert "  dataset info     Show what a dataset holds" in out
     assert err == ""
 
 
@@ -107,19 +115,21 @@ def test_help_takes_words_and_types(capsys: Capture) -> None:
     ("argv", "text"),
     [
         (["trian"], "error: unknown command `trian`\nhint: did you mean `train`? See `mimetic --help`\n"),
-        (["zzz"], "error: unknown command `zzz`\nhint: commands: `train`, `eval`, `inspect`, `dataset info`, `info`\n"),
-        (["dataset"], "error: `dataset` needs a second word\nhint: available: `dataset info`\n"),
-        (["dataset", "inf"], "error: unknown command `dataset inf`\nhint: available: `dataset info`\n"),
+        (["zzz"], f"error: unknown command `zzz`\nhint: commands: {EVERY}\n"),
+        (["dataset"], f"error: `dataset` needs a second word\nhint: available: {OF_DATASETS}\n"),
+        (["dataset", "inf"], f"error: unknown command `dataset inf`\nhint: available: {OF_DATASETS}\n"),
         (
             ["lerobot-record"],
-            "error: `lerobot-record` is not part of mimetic yet\n"
-            "hint: commands: `train`, `eval`, `inspect`, `dataset info`, `info`\n",
+            f"error: `lerobot-record` is not part of mimetic yet\nhint: commands: {EVERY}\n",
+        ),
+        (
+            ["lerobot-edit-dataset"],
+            "error: unknown command `lerobot-edit-dataset`\nhint: did you mean `mimetic dataset edit`?\n",
         ),
         (["lerobot-train"], "error: unknown command `lerobot-train`\nhint: did you mean `mimetic train`?\n"),
         (
             ["--steps=3"],
-            "error: `--steps=3` comes before a command\n"
-            "hint: the command comes first: `train`, `eval`, `inspect`, `dataset info`, `info`\n",
+            f"error: `--steps=3` comes before a command\nhint: the command comes first: {EVERY}\n",
         ),
     ],
 )

@@ -82,7 +82,10 @@ def test_info_is_shown(root, capsys):
         (["--operation.type=merge"], "needs the place of its result"),
         (["--operation.type=reencode_videos", "--operation.rgb_encoder.vcodec=h265"], "no video encoder"),
         (["--operation.type=trim", "--operation.by=frames"], "nothing is to be cut"),
-        (["--operation.type=info", "--push_to_hub=true"], "not part of mimetic yet"),
+        (
+            ["--operation.type=keep", "--operation.episode_indices=[0]", "--push_to_hub=true"],
+            "`--new_repo_id=USER/NAME`",
+        ),
     ],
 )
 def test_a_mistake_is_one_clear_message(root, tmp_path, capsys, flags, words):

@@ -112,3 +112,8 @@ def test_kept_features_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (entry / "header.json").write_text("{}" if name == "a" else "torn")
         (entry / "features.bin").write_bytes(b"x" * 60_000_000)
     assert info.kept_features() == "2 arrays, 0.1 GB in ~/cache/features"
+    assert info.kept_frames() == "none in ~/cache/frames"
+    (tmp_path / "cache" / "frames" / "c").mkdir(parents=True)
+    (tmp_path / "cache" / "frames" / "c" / "header.json").write_text("{}")
+    (tmp_path / "cache" / "frames" / "c" / "frames.bin").write_bytes(b"x" * 2_000_000)
+    assert info.kept_frames() == "1 arrays, 2.0 MB in ~/cache/frames"

@@ -73,7 +73,8 @@ def test_a_command_that_must_change_asks_nothing_of_the_hub(capsys: Capture, mon
     argv = ["eval", "--policy.path=me/nowhere", "--env.type=pusht", "--dataset.repo_id=me/x"]
     assert app.main(argv) == 2
     assert capsys.readouterr().err == (
-        "error: flag `--env.type` is LeRobot's and not part of mimetic yet\nhint: leave it out\n"
+        "error: `--env.type=pusht`: environment `pusht` is known from LeRobot but not part of mimetic yet (`lerobot-eval` plays in it, with "
+        "LeRobot's `pusht`)\nhint: available: so101_cell\n"
     )
 
 

@@ -83,7 +83,6 @@ def test_flags_of_several_types_say_whose_they_are() -> None:
 
 def test_defaults_choices_and_marks_are_shown() -> None:
     found = " ".join(text().split())
-    assert "(not yet) Read the dataset as a stream (default false)" in found
     assert "(not yet) Smallest deviation (default 1e-06)" in found
     assert "Unit of depth frames (one of mm, m; default mm)" in found
     assert "is --dataset.root when that is given (required)" in found

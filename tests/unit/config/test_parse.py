@@ -296,7 +296,7 @@ def test_all_problems_of_all_checks_come_together(trained: Run) -> None:
         "--steps=0",
         "--batch_size=0",
         "--dataset.eval_split=2",
-        "--dataset.streaming=true",
+        "--sample_weighting.type=rabc",
         "--policy.dim_model=7",
         "--peft.r=3",
         "--save_checkpoint_to_hub=true",
@@ -308,7 +308,7 @@ def test_all_problems_of_all_checks_come_together(trained: Run) -> None:
         "`--steps=0`",
         "`--batch_size=0`",
         "`--dataset.eval_split=2.0`",
-        "`--dataset.streaming=true`: streaming",
+        "sample weighting is not part of mimetic yet",
         "`--policy.dim_model=7`",
         "`--peft.*` trains an adapter",
         "`--save_checkpoint_to_hub=true` needs `--policy.repo_id`",
@@ -400,8 +400,15 @@ REFUSED = [
         "flag `--policy.vlm_model_name` belongs to policy `smolvla`, and `--policy.type` is `act` | leave it out, or "
         "choose `--policy.type=smolvla`",
     ),
-    (["--env.type=pusht"], "flag `--env.type` is LeRobot's and not part of mimetic yet | leave it out"),
-    (["--env.task=x"], "flag `--env.task` is LeRobot's and not part of mimetic yet | leave it out"),
+    (
+        ["--env.type=pusht"],
+        "`--env.type=pusht`: environment `pusht` is known from LeRobot but not part of mimetic yet (`lerobot-eval` plays "
+        "in it, with LeRobot's `pusht`) | available: so101_cell",
+    ),
+    (
+        ["--env.task=x"],
+        "flag `--env.task` needs an environment, and none is chosen | add `--env.type=so101_cell`",
+    ),
     (
         ["--policy.discover_packages_path=x"],
         "flag `--policy.discover_packages_path` is LeRobot's and not part of mimetic yet | leave it out",
@@ -501,7 +508,8 @@ def test_mistakes_in_a_file_name_the_file(train: Run, tmp_path: Path) -> None:
         f"`policy` is `act` in {path}: expected a mapping; `policy: {{type: act}}`",
         f"`dataset` is `3` in {path}: expected a mapping",
         f"`parallelism.dp_shard` is `2` in {path}, which is LeRobot's and not part of mimetic yet",
-        f"`env` is set in {path}: environments are not part of mimetic yet; add `--env=null`",
+        f"environment `pusht` is known from LeRobot but not part of mimetic yet (`lerobot-eval` plays in it, with LeRobot's "
+        f"`pusht`) (`env.type` in {path}); available: so101_cell; `--env=null` leaves it out",
     ):
         assert part in text
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from mimetic.envs.catalog import ENVS
-from mimetic.envs.config import SPLIT_NAMES, TASK_NAMES, CellConfig
+from mimetic.envs.config import SPLIT_NAMES, TASK_NAMES, CellConfig, CellSuiteConfig
 from mimetic.envs.tasks import TASKS
 from mimetic.errors import ConfigError, MissingExtra
 
@@ -40,7 +40,7 @@ def test_the_defaults_are_right():
 
 def test_the_table_knows_the_cell_and_what_it_needs():
     assert ENVS["so101_cell"].extra == "sim"
-    assert ENVS.load_config("so101_cell") is CellConfig
+    assert ENVS.load_config("so101_cell") is CellSuiteConfig
     with pytest.raises(ConfigError, match="known from LeRobot"):
         ENVS["pusht"]
 

@@ -79,6 +79,18 @@ def test_the_verdict_says_no_more_than_is_known(changes, words):
     assert words in render(report(**changes))
 
 
+def test_names_of_the_dataset_keep_their_letters():
+    messages = [("q.effort[0]: NaN", "q.effort"), ("gripper: NaN", "gripper"), ("many frames rest", "")]
+    text = render(
+        report(
+            findings=[Finding(id="a.b", claim=Claim.RISK, message=words, feature=name) for words, name in messages],
+            facts={"tasks": [{"task": "x" * 9000, "episodes": 1}]},
+        )
+    )
+    for sentence in ("<p>q.effort[0]: NaN.", "<p>gripper: NaN.", "<p>Many frames rest."):
+        assert sentence in text
+
+
 def test_nothing_of_the_dataset_becomes_markup():
     hostile = report(
         findings=[

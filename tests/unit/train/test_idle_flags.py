@@ -49,7 +49,7 @@ def told(*flags: str, device: str = "cpu") -> list[str]:
         (("--save_checkpoint=false", "--requeue_exit_code=75"), "--requeue_exit_code: no effect with"),
         (("--policy.repo_id=a/b",), "--policy.repo_id: no effect with --policy.push_to_hub=false"),
         (("--reset_optimizer=true",), "--reset_optimizer: no effect without --resume=true"),
-        (("--eval.batch_size=4",), "--eval.batch_size: no effect since evaluation in an environment"),
+        (("--eval.batch_size=4",), "--eval.batch_size: no effect without --env.type"),
     ],
 )
 def test_a_flag_without_effect_is_named_with_what_is_missing(flags: tuple[str, ...], start: str) -> None:

@@ -227,6 +227,12 @@ class SmolVLAConfig(PolicyConfig):
         """True: the model tells cameras apart by their order only, resizes their frames, and pads the state."""
         return True
 
+    def frame_size(self, height: int, width: int) -> tuple[int, int] | None:
+        """The part of `resize_imgs_with_padding` that a frame fills; the rest of it is padding."""
+        if self.resize_imgs_with_padding is None:
+            return None
+        return fitted_size(height, width, *self.resize_imgs_with_padding)
+
     @property
     def filler_inputs(self) -> dict[str, PolicyFeature]:
         """The entries that LeRobot adds for `empty_cameras` (spec/smolvla.md 2)."""
@@ -265,3 +271,11 @@ class SmolVLAConfig(PolicyConfig):
 
 def _is_camera(feature: PolicyFeature | None) -> bool:
     return feature is not None and feature.type is FeatureType.VISUAL
+
+
+def fitted_size(height: int, width: int, wanted_width: int, wanted_height: int) -> tuple[int, int]:
+    """Height and width of a frame that is fitted into a rectangle, keeping its shape [pixels]."""
+    if (height, width) == (wanted_height, wanted_width):
+        return height, width
+    ratio = max(width / wanted_width, height / wanted_height)
+    return int(height / ratio), int(width / ratio)

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from mimetic.errors import ShapeError
 from mimetic.names import FEATURES_PREFIX, OBSERVATION
+from mimetic.policies.smolvla.config import fitted_size
 
 MASK_SUFFIX = "_padding_mask"
 
@@ -96,8 +97,7 @@ def resize_with_padding(frames: Tensor, width: int, height: int) -> Tensor:
     old_height, old_width = frames.shape[-2:]
     if (old_height, old_width) == (height, width):
         return frames
-    ratio = max(old_width / width, old_height / height)
-    new_height, new_width = int(old_height / ratio), int(old_width / ratio)
+    new_height, new_width = fitted_size(old_height, old_width, width, height)
     resized = F.interpolate(frames, size=(new_height, new_width), mode="bilinear", align_corners=False)
     return F.pad(resized, (max(0, width - new_width), 0, max(0, height - new_height), 0))
 

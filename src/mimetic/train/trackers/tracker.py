@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-_PREFIXES = {"train": "train", "heldout": "eval"}
+_PREFIXES = {"train": "train", "heldout": "eval", "environment": "eval"}
 
 
 class Tracker(Protocol):

@@ -1,10 +1,12 @@
 """Folders that appear as a whole or not at all."""
 
+import errno
 import json
 import os
 
 import pytest
 
+from mimetic.data.store import beside
 from mimetic.data.store.beside import FolderBuild, finish_interrupted
 from mimetic.errors import DatasetError
 
@@ -80,3 +82,37 @@ def test_an_unfinished_build_is_cleared_away_and_a_living_one_is_not(tmp_path):
     with pytest.raises(DatasetError, match=f"process {os.getppid()} is building"), FolderBuild(tmp_path / "more"):
         pass
     assert (tmp_path / "more.building" / "content").exists()
+
+
+def test_a_disk_that_is_full_leaves_nothing_in_the_way(tmp_path, monkeypatch):
+    def full(**_):
+        raise OSError(errno.ENOSPC, "no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(beside, "_content", full)
+        with pytest.raises(OSError, match="no space"), FolderBuild(tmp_path / "new"):
+            pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_folder_that_a_kill_left_is_used(tmp_path):
+    (tmp_path / "new.building").mkdir()
+    with FolderBuild(tmp_path / "new") as build:
+        (build.folder / "content").write_text("x")
+        build.commit()
+    assert contents(tmp_path / "new") == {"content": "x"}
+
+
+def test_of_two_that_begin_at_the_same_time_one_gives_way(tmp_path, monkeypatch):
+    with FolderBuild(tmp_path / "new") as first:
+        monkeypatch.setattr(FolderBuild, "_clear_leftover", lambda self: None)  # looked before the first had begun
+        with pytest.raises(DatasetError, match=f"process {os.getpid()} is building"), FolderBuild(tmp_path / "new"):
+            pass
+        first.commit()
+    assert (tmp_path / "new").is_dir()
+
+
+def test_a_link_to_nowhere_is_in_the_way(tmp_path):
+    (tmp_path / "new").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(DatasetError, match="exists already"):
+        FolderBuild(tmp_path / "new")
