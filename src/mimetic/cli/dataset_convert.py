@@ -40,9 +40,9 @@ def main(argv: list[str], *, debug: bool) -> int:
 
         config = replace(config, root=find_dataset(config.repo_id))
     if config.push_to_hub:
-        from mimetic.hub.datasets import require_dataset_repo
+        from mimetic.hub.upload import require_repo
 
-        require_dataset_repo(config.repo_id, private=config.private)
+        require_repo(config.repo_id, private=config.private, repo_type="dataset", flag="--repo_id")
     try:
         folder = convert(config, bar=progress_bar)
     except Interrupted:
@@ -59,7 +59,7 @@ def main(argv: list[str], *, debug: bool) -> int:
 
 
 def _push(folder: Path, config: ConvertConfig) -> None:
-    from mimetic.hub.datasets import push_dataset
+    from mimetic.data.publish import push_dataset
 
-    address = push_dataset(folder, config.repo_id)
-    output.note(f"pushed to {address}")
+    pushed = push_dataset(folder, config.repo_id, private=config.private)
+    output.note(f"pushed to {pushed.repo_id}: {pushed.n_files} files, tagged {pushed.tag}")

@@ -102,10 +102,11 @@ def main(argv: list[str], *, debug: bool) -> int:
         show_forecast(forecasts, as_json=config.json)
         return 0
     if config.push_to_hub:
-        from mimetic.hub.datasets import push_dataset, require_dataset_repo
+        from mimetic.data.publish import push_dataset
+        from mimetic.hub.upload import require_repo
 
         for plan, _ in planned:
-            require_dataset_repo(name_on_hub(config, plan.operation))
+            require_repo(name_on_hub(config, plan.operation), private=None, repo_type="dataset", flag="--new_repo_id")
     for note in dict.fromkeys(note for one in forecasts for note in one.notes):
         output.note(note)
     with progress_bar(f"{operation.type_name}") as progress:
@@ -119,7 +120,8 @@ def main(argv: list[str], *, debug: bool) -> int:
     show_results(results, as_json=config.json)
     if config.push_to_hub:
         for result, (plan, _) in zip(results, planned, strict=True):
-            output.note(f"pushed to {push_dataset(result.root, name_on_hub(config, plan.operation))}")
+            pushed = push_dataset(result.root, name_on_hub(config, plan.operation), flag="--new_repo_id")
+            output.note(f"pushed to {pushed.repo_id}: {pushed.n_files} files, tagged {pushed.tag}")
     return 0
 
 

@@ -73,10 +73,48 @@ class DatasetConfig:
     return_uint8: bool = setting(False, "Accepted for LeRobot's sake; training always reads uint8 frames")
     depth_output_unit: str = setting("mm", "Unit of depth frames", choices=("mm", "m"))
     streaming: bool = setting(
-        False, "Read the dataset as a stream", not_yet="streaming datasets are not part of mimetic yet"
+        False,
+        "Read the dataset as a stream: files are read, and fetched from the hub, as they are needed; frames are "
+        "shuffled within a buffer",
     )
     eval_split: float = setting(0.0, "Share of the episodes of each task that is held out, in [0, 1)")
     exclude_episodes: list[int] | None = setting(None, "Leave these episodes out", layer="next")
+    buffer_size: int = setting(
+        1000,
+        "With --dataset.streaming=true: frames among which the next sample is drawn; more shuffle better",
+        layer="mimetic",
+        unit="frames",
+    )
+    max_num_shards: int = setting(
+        16, "With --dataset.streaming=true: episodes that are read at the same time", layer="mimetic", unit="episodes"
+    )
+    cache: str = setting(
+        "auto",
+        "Decode each camera frame once and keep it: on disk, for all runs (frames), or in this run's memory (memory). "
+        "The values stay the same bit for bit. auto keeps them when they fit and are read at least twice, and says why "
+        "not; frames and memory refuse to start when they cannot",
+        choices=("auto", "frames", "memory", "off"),
+        layer="mimetic",
+    )
+    cache_gb: float | None = setting(
+        None,
+        "Room for kept frames, in units of 10^9 bytes (default: what is free on the disk or in memory, and for auto a "
+        "quarter of it)",
+        layer="mimetic",
+        unit="GB",
+    )
+    cache_folder: str | None = setting(
+        None,
+        "Where frames are kept, for all runs (default: $MIMETIC_CACHE/frames, else the system's place for caches); a "
+        "fast local disk, not inside the dataset; deleting it costs only time",
+        layer="mimetic",
+    )
+    cache_resize: bool = setting(
+        False,
+        "Keep frames in the size to which the policy resizes them: less room and faster, but rounded to whole numbers, "
+        "so that a run differs slightly from one without cache; by how much is measured and said",
+        layer="mimetic",
+    )
 
     def check(self) -> list[str]:
         """Problems of this group, one sentence each."""
@@ -92,10 +130,33 @@ class DatasetConfig:
             repeated = sorted({episode for episode in self.episodes if self.episodes.count(episode) > 1})
             if repeated:
                 problems.append(f"`--dataset.episodes` holds numbers twice: {repeated}")
-        if self.repo_type == "bucket" and (not self.streaming or self.eval_split > 0):
+        if self.repo_type == "bucket":
             problems.append(
-                "`--dataset.repo_type=bucket` needs `--dataset.streaming=true` and no `--dataset.eval_split`"
+                "`--dataset.repo_type=bucket`: storage buckets are not part of mimetic yet; copy the files here and "
+                "name their folder with `--dataset.root`"
             )
+        problems += self._cache_problems()
+        for name in ("buffer_size", "max_num_shards"):
+            if getattr(self, name) < 1:
+                problems.append(f"`--dataset.{name}={getattr(self, name)}` must be at least 1")
+        return problems
+
+    def _cache_problems(self) -> list[str]:
+        problems = []
+        is_asked_for = self.cache in ("frames", "memory")
+        if self.streaming and is_asked_for:
+            problems.append(
+                f"`--dataset.cache={self.cache}` needs the whole dataset, which `--dataset.streaming=true` does not "
+                "read: leave one of them out"
+            )
+        if self.cache_resize and not is_asked_for:
+            problems.append(
+                "`--dataset.cache_resize=true` changes what the policy learns from, which "
+                f"`--dataset.cache={self.cache}` must not decide: give `--dataset.cache=frames` or "
+                "`--dataset.cache=memory` with it"
+            )
+        if self.cache_gb is not None and not 0 < self.cache_gb < 1e9:
+            problems.append(f"`--dataset.cache_gb={self.cache_gb}` must be above 0")
         return problems
 
     @property

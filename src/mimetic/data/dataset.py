@@ -9,10 +9,11 @@ Low-dimensional columns are gathered by index arithmetic; camera frames are deco
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, overload
+from typing import TYPE_CHECKING, Any, Protocol, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +50,14 @@ class FrameValues(Protocol):
         ...
 
 
+class CameraFrames(Protocol):
+    """Frames of a camera that are kept outside of the dataset's files."""
+
+    def read(self, source: Source, key: str, rows: Ints) -> npt.NDArray[Any]:
+        """Frames for (B, K) rows, as `Source.read_camera` gives them; they may be smaller."""
+        ...
+
+
 class Dataset:
     """A view of an opened dataset: some of its episodes, with windows and augmentation.
 
@@ -63,6 +72,7 @@ class Dataset:
         return_uint8: leave colour frames as uint8 instead of float32 in [0, 1].
         skip: features that samples leave out, such as cameras that no policy reads; they are never decoded.
         extra: further values of each sample's frame, by the key that they get in samples.
+        kept: decoded frames by camera, which are read instead of the dataset's own files.
 
     Raises:
         ConfigError: windows or skipped names that do not fit the features.
@@ -79,9 +89,11 @@ class Dataset:
         return_uint8: bool = False,
         skip: Collection[str] = (),
         extra: Mapping[str, FrameValues] | None = None,
+        kept: Mapping[str, CameraFrames] | None = None,
     ) -> None:
         self._source = source
         self._extra = dict(extra or {})
+        self._kept = dict(kept or {})
         self.repo_id = repo_id
         self.image_transforms = image_transforms
         self.return_uint8 = return_uint8
@@ -97,6 +109,11 @@ class Dataset:
     def meta(self) -> Metadata:
         """Metadata of the whole dataset."""
         return self._source.metadata
+
+    @property
+    def source(self) -> Source:
+        """What all views of this dataset share."""
+        return self._source
 
     @property
     def root(self) -> Path:
@@ -238,6 +255,10 @@ class Dataset:
         wanted = np.arange(len(self)) if positions is None else np.asarray(positions, dtype=np.int64)
         return self._source.frame_numbers(self._to_rows(wanted))
 
+    def rows(self, positions: Sequence[int] | Ints) -> Ints:
+        """(B,) rows of the source at some positions of this view."""
+        return self._to_rows(np.asarray(positions, dtype=np.int64))
+
     def address(self, position: int) -> FrameAddress:
         """Where a sample lies: episode, frame, data file and row, video files and frames in them."""
         return self._source.address(int(self._to_rows(np.asarray([position]))[0]))
@@ -250,7 +271,7 @@ class Dataset:
         *,
         skip: Collection[str] = (),
         extra: Mapping[str, FrameValues] | None = None,
-    ) -> Dataset:
+    ) -> Self:
         """Another view of the same dataset, sharing columns and decoders.
 
         Args:
@@ -269,7 +290,7 @@ class Dataset:
             unknown = sorted(set(episodes) - set(self._source.selected.tolist()))
             if unknown:
                 raise EpisodeError(f"episodes {unknown} were not opened with this dataset")
-        return Dataset(
+        return type(self)(
             self._source,
             repo_id=self.repo_id,
             episodes=self.episodes if episodes is None else episodes,
@@ -278,7 +299,14 @@ class Dataset:
             return_uint8=self.return_uint8,
             skip=skip,
             extra=extra,
+            kept=self._kept,
         )
+
+    def with_kept(self, kept: Mapping[str, CameraFrames]) -> Self:
+        """The same view, which reads the frames of some cameras from a cache; views made of it do too."""
+        view = copy.copy(self)
+        view._kept = {**self._kept, **kept}
+        return view
 
     def check_video_lengths(self) -> list[VideoShortfall]:
         """Episodes of this view whose video files are too short or damaged; reads only the files' indices."""
@@ -365,7 +393,9 @@ class Dataset:
         window: Ints | None,
         generators: Sequence[torch.Generator],
     ) -> Tensor:
-        pictures = self._source.read_camera(key, rows[:, None] if window is None else window)
+        wanted = rows[:, None] if window is None else window
+        kept = self._kept.get(key)
+        pictures = self._source.read_camera(key, wanted) if kept is None else kept.read(self._source, key, wanted)
         # LeRobot drops the time axis of a video window of one frame, but not that of pictures in data files.
         if window is None or (feature.dtype == "video" and pictures.shape[1] == 1):
             pictures = pictures[:, 0]

@@ -55,6 +55,13 @@ class LockFile:
         self._has_lock = True
         return True
 
+    def is_in_place(self) -> bool:
+        """Whether the file that is open still has its name; a holder who is done may have removed it."""
+        try:
+            return os.path.samestat(os.fstat(self._handle), self.path.stat())
+        except OSError:
+            return False
+
     def text(self) -> str:
         """What the last holder wrote; empty where it cannot be read."""
         try:

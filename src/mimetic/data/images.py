@@ -121,7 +121,7 @@ class ImageCells:
                 "restore this file, and change no dataset while it is in use",
             )
         if self._held + table.nbytes > self._budget:
-            table = _spill(table)
+            table = spill(table)
         else:
             self._held += table.nbytes
         return _Column(table[key], first, lost)
@@ -180,7 +180,7 @@ def _is_refused(error: DatasetFormatError) -> bool:
     return isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno is not None)
 
 
-def _spill(table: Any) -> Any:
+def spill(table: Any) -> Any:
     """Move a table into a temporary file and map it; the file is gone when the process ends."""
     name = ""
     try:

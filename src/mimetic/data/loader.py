@@ -27,7 +27,7 @@ from torch import Tensor
 
 from mimetic.data.bad_frames import BadFrame, BadFrames, is_data_fault
 from mimetic.data.loader_threads import LoaderThreads, Task, Watch, one_torch_thread
-from mimetic.data.sampler import EpisodeSampler, shard_batches
+from mimetic.data.sampler import FrameOrder, shard_batches
 from mimetic.errors import DatasetError, MimeticError, TrainingError
 
 logger = logging.getLogger(__name__)
@@ -152,7 +152,7 @@ class BatchLoader:
     def __init__(
         self,
         dataset: BatchSource,
-        sampler: EpisodeSampler,
+        sampler: FrameOrder,
         *,
         batch_size: int,
         num_workers: int,

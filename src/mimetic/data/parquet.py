@@ -73,11 +73,25 @@ def read_row_group(path: Path, group: int, column: str, metadata: Any) -> Any:
         column: name of the column.
         metadata: what `read_footer` gave.
     """
+    return read_groups(path, [group], [column], metadata)[column]
+
+
+def read_groups(path: Path, groups: Sequence[int], columns: Sequence[str], metadata: Any = None) -> Any:
+    """Read columns of some row groups as an Arrow table (same errors as `read_table`).
+
+    Args:
+        path: the file.
+        groups: numbers of the row groups.
+        columns: names of the columns.
+        metadata: what `read_footer` gave, to save the time.
+    """
     try:
         with pq.ParquetFile(path, metadata=metadata, page_checksum_verification=True) as file:
-            table = file.read_row_group(group, columns=[column])
+            table = file.read_row_groups(list(groups), columns=list(columns))
         table.validate(full=True)
-        return table[column]
+        for column in columns:
+            table[column]
+        return table
     except _BROKEN as error:
         raise _unreadable(path, error) from error
 

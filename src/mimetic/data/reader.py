@@ -18,6 +18,7 @@ from mimetic.data.depth import UNITS
 from mimetic.data.episodes import listed
 from mimetic.data.layout import nearby_datasets, require_dataset
 from mimetic.data.metadata import Metadata
+from mimetic.data.record.journal import recover
 from mimetic.data.runs import find_runs
 from mimetic.data.source import Source, decoder_limit
 from mimetic.data.stats import with_depth_unit
@@ -84,7 +85,10 @@ def open_dataset(
     if delta_indices is not None and delta_timestamps is not None:
         raise ConfigError("windows are given twice, as frame offsets and in seconds", "give one of them")
     if metadata is None:
-        metadata = Metadata.open(find_dataset(repo_id, root=root, revision=revision))
+        folder = find_dataset(repo_id, root=root, revision=revision)
+        for sentence in recover(folder):
+            logger.warning("%s: %s", folder, sentence)
+        metadata = Metadata.open(folder)
     if delta_timestamps is not None:
         delta_indices = indices_from_timestamps(delta_timestamps, metadata.fps, tolerance_s)
     selected = select_episodes(metadata, episodes, exclude_episodes)
@@ -209,7 +213,7 @@ def _open_source(
             cameras[key] = camera_addresses(layout, metadata.episodes, key, metadata.fps, table)
             require_videos(layout, metadata.episodes, key, cameras[key], table)
         check_times(metadata, rows, runs, selected, tolerance_s)
-        reader, backend = _open_reader(metadata, cameras, table, video_backend)
+        reader, backend = choose_reader(metadata, cameras, table, video_backend)
     described = replace(metadata, stats=with_depth_unit(metadata.stats, features, depth_output_unit))
     return Source(
         described,
@@ -225,9 +229,20 @@ def _open_source(
     )
 
 
-def _open_reader(
+def choose_reader(
     metadata: Metadata, cameras: Mapping[str, CameraAddresses], table: Ints, video_backend: str
 ) -> tuple[FrameReader, tuple[str, str]]:
+    """The reader of video frames, and its decoder's name with the reason.
+
+    Args:
+        metadata: metadata of the dataset.
+        cameras: addresses of its video cameras.
+        table: rows of the episodes in use in the table of episodes.
+        video_backend: "auto" or the name of a decoder.
+
+    Raises:
+        ConfigError: an unknown decoder, or one that cannot be used.
+    """
     # Imported here: datasets without videos need no decoder.
     from mimetic.data.video.frames import FrameReader
     from mimetic.data.video.probe import choose_backend

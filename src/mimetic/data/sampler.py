@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -17,6 +18,18 @@ from numpy.typing import ArrayLike, NDArray
 from mimetic.errors import ConfigError
 
 logger = logging.getLogger(__name__)
+
+
+class FrameOrder(Protocol):
+    """In which order the samples of each epoch are visited."""
+
+    def __len__(self) -> int:
+        """Samples of one epoch."""
+        ...
+
+    def order(self, epoch: int) -> NDArray[np.int64]:
+        """Positions of all samples of an epoch, (n,) int64."""
+        ...
 
 
 class EpisodeSampler:

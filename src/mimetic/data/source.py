@@ -78,7 +78,7 @@ class Source:
     def address(self, row: int) -> FrameAddress:
         """Where the frame of a row lies."""
         at = np.asarray([row])
-        file = int(self.rows.file_of(at)[0])
+        file, data_row = self.place_of(row)
         run = int(self.runs.of_row[row])
         videos = {}
         for key, camera in self.cameras.items():
@@ -88,9 +88,14 @@ class Source:
             episode=int(self.runs.episode[run]),
             frame=int(self.rows.columns[FRAME_INDEX][row]),
             data_file=self.rows.files[file],
-            data_row=row - int(self.rows.starts[file]),
+            data_row=data_row,
             videos=videos,
         )
+
+    def place_of(self, row: int) -> tuple[int, int]:
+        """Number of the data file that holds a row, and the row in it."""
+        file = int(self.rows.file_of(np.asarray([row]))[0])
+        return file, row - int(self.rows.starts[file])
 
     def video_frames(self, key: str, rows: Ints) -> tuple[Ints, Ints]:
         """File numbers and frame numbers in them of a video camera for some rows."""
@@ -145,27 +150,44 @@ class Source:
             ) from error
 
     def _camera_frames(self, key: str, rows: Ints) -> npt.NDArray[Any]:
+        frames = self.finish(key, self.read_raw(key, rows.reshape(-1)))
+        return frames.reshape(*rows.shape, *frames.shape[1:])
+
+    def read_raw(self, key: str, rows: Ints) -> npt.NDArray[Any]:
+        """Frames of a camera as they are stored, before depth becomes a length (errors as `read_camera`).
+
+        Args:
+            key: camera.
+            rows: (N,) rows.
+
+        Returns:
+            Colour (N, 3, H, W) uint8; depth of videos (N, H, W) uint16 codes, of pictures (N, 1, H, W) float32.
+        """
         feature = self.metadata.features[key]
         height, width = feature.chw[1:]
-        flat = rows.reshape(-1)
         is_video = feature.dtype == "video"
-        if is_video and feature.is_depth:
-            codes = np.empty((len(flat), height, width), dtype=np.uint16)
-            self._read_videos(key, flat, codes)
-            table = self._depth_tables[key]
-            frames: npt.NDArray[Any] = table[np.minimum(codes, len(table) - 1)][:, None]
+        if not feature.is_depth:
+            frames: npt.NDArray[Any] = np.empty((len(rows), 3, height, width), dtype=np.uint8)
         elif is_video:
-            frames = np.empty((len(flat), 3, height, width), dtype=np.uint8)
-            self._read_videos(key, flat, frames)
-        elif feature.is_depth:
-            frames = np.empty((len(flat), 1, height, width), dtype=np.float32)
-            self._read_images(key, flat, frames)
-            factor = unit_factor(feature.info, self.depth_output_unit)
-            frames = frames if factor == 1.0 else frames * np.float32(factor)
+            frames = np.empty((len(rows), height, width), dtype=np.uint16)
         else:
-            frames = np.empty((len(flat), 3, height, width), dtype=np.uint8)
-            self._read_images(key, flat, frames)
-        return frames.reshape(*rows.shape, *frames.shape[1:])
+            frames = np.empty((len(rows), 1, height, width), dtype=np.float32)
+        if is_video:
+            self._read_videos(key, rows, frames)
+        else:
+            self._read_images(key, rows, frames)
+        return frames
+
+    def finish(self, key: str, frames: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """What `read_raw` gave, with depth as (N, 1, H, W) float32 in the output unit."""
+        feature = self.metadata.features[key]
+        if not feature.is_depth:
+            return frames
+        if feature.dtype == "video":
+            table = self._depth_tables[key]
+            return np.asarray(table[np.minimum(frames, len(table) - 1)][:, None])
+        factor = unit_factor(feature.info, self.depth_output_unit)
+        return frames if factor == 1.0 else np.asarray(frames * np.float32(factor))
 
     def _read_videos(self, key: str, rows: Ints, out: npt.NDArray[Any]) -> None:
         assert self.reader is not None  # opened with every dataset that has video cameras
@@ -241,8 +263,8 @@ class Source:
 
     def _located_in_rows(self, error: DatasetFormatError, key: str, row: int) -> DatasetFormatError:
         """The error of a picture in a data file with its place, and with the flag that leaves its episode out."""
-        name, file = f"`{key}` of {self._name(row)}", int(self.rows.file_of(np.asarray([row]))[0])
-        path, number = self.rows.files[file], row - int(self.rows.starts[file])
+        name, (file, number) = f"`{key}` of {self._name(row)}", self.place_of(row)
+        path = self.rows.files[file]
         message = error.message if str(path) in error.message else f"{error.message} (row {number} of `{path}`)"
         message = message if name in message else f"{message} ({name})"
         span = error.rows if isinstance(error, DamagedRows) else range(row, row + 1)

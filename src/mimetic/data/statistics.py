@@ -23,6 +23,7 @@ _THIN_FROM, _THIN_TO = 300, 150
 _DEPTH_BINS = 1 << 16
 
 
+@np.errstate(invalid="ignore", over="ignore")  # infinite values have no spread, which NaN says; no warnings
 def numeric_stats(values: npt.ArrayLike) -> FeatureStats:
     """Statistics of a feature over its frames.
 

@@ -104,7 +104,8 @@ def require_repo(
 
 
 def _without(flag: str) -> str:
-    return f"leave `{flag}` out, and push afterwards with `hf upload`"
+    asks = "--push_to_hub" if flag in ("--repo_id", "--new_repo_id") else flag
+    return f"leave `{asks}` out, and push afterwards with `hf upload`"
 
 
 def _private(flag: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -201,3 +202,50 @@ def test_the_user_is_told_that_work_goes_on(v21, small, tmp_path, count_parts, c
 
 def test_another_number_of_workers_is_no_other_setting():
     assert ConvertConfig(root=None, repo_id="a/b", engine="pool", num_workers=3).check() == []
+
+
+def test_an_input_that_changes_while_it_is_converted_gives_no_result(v21, small, tmp_path, monkeypatch):
+    root = shutil.copytree(v21, tmp_path / "in")
+
+    def touch(*details):
+        os.utime(root / "meta/info.json", (1, 1))
+        return workplace.keep(*details)
+
+    monkeypatch.setattr(parts, "keep", touch)
+    with pytest.raises(DatasetError, match="was changed while it was converted"):
+        convert(small(root, tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_another_process_begins_is_not_removed_by_one_that_ends(tmp_path, monkeypatch):
+    """The folder is cleared while it is locked; whoever comes then takes a new lock file, never the removed one."""
+    target = tmp_path / "out"
+    order = []
+    first = Workplace(target, {}).__enter__()
+    monkeypatch.setattr(first, "_release", lambda: (order.append(first.records.exists()), Workplace._release(first)))
+    first.finish()
+    assert order == [False]
+    assert target.is_dir()
+    assert {path.name for path in tmp_path.iterdir()} == {"out"}
+
+
+def test_a_lock_file_that_was_removed_meanwhile_does_not_count(tmp_path, monkeypatch):
+    target, seen = tmp_path / "out", []
+    real = workplace.LockFile.try_lock
+
+    def removed(lock):
+        if not seen:
+            lock.path.unlink()
+        seen.append(lock.path)
+        return real(lock)
+
+    monkeypatch.setattr(workplace.LockFile, "try_lock", removed)
+    with Workplace(target, {}) as place:
+        assert len(seen) == 2
+        assert (place.folder / "lock").exists()
+        place.finish()
+
+
+def test_the_old_layout_is_not_converted_to_itself(v21, tmp_path):
+    with pytest.raises(DatasetError, match=r"is a v2\.1 dataset already"):
+        convert(ConvertConfig(root=v21, output_dir=tmp_path / "out", to="v2.1"))

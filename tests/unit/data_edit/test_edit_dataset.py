@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from dataset_invariants import assert_is_sound
 
+from mimetic.data.edit.build import execute
 from mimetic.data.edit.config import (
     AddFeaturesConfig,
     DeleteEpisodesConfig,
@@ -23,7 +24,7 @@ from mimetic.data.edit.config import (
     SplitConfig,
     TrimConfig,
 )
-from mimetic.data.edit.run import add_features, edit_dataset, modify_features
+from mimetic.data.edit.run import add_features, edit_dataset, modify_features, plan_edit
 from mimetic.data.edit.summary import mixture_quantiles
 from mimetic.data.encoding.config import RgbEncoderConfig
 from mimetic.data.engine.config import EngineConfig
@@ -123,6 +124,42 @@ def test_whole_videos_are_linked_and_not_copied(root, tmp_path):
     assert result.methods == {"link": 3}
     name = "videos/observation.images.top/chunk-000/file-000.mp4"
     assert (root / name).samefile(tmp_path / "out" / name)
+
+
+def test_rows_are_never_shared_between_two_datasets(root, tmp_path):
+    """LeRobot's `modify_tasks` writes into data files: a shared one would change the backup of an edit in place too."""
+    copied = edit_dataset(root, RenameConfig(joints={"joint_0.pos": "base.pos"}), new_root=tmp_path / "out")[0].root
+    for name in ("data/chunk-000/file-000.parquet",):
+        assert (root / name).read_bytes() == (copied / name).read_bytes()
+        assert not (root / name).samefile(copied / name)
+
+
+def test_a_source_that_another_edit_replaces_meanwhile_is_noticed(tmp_path):
+    root = build_dataset(tmp_path / "set", lengths=(5, 5, 5), cameras={"top": SIZE}, episodes_per_file=None)
+    late = plan_edit([root], DeleteEpisodesConfig(episode_indices=[2]), root, is_in_place=True)
+    edit_dataset(root, DeleteEpisodesConfig(episode_indices=[0]))
+    before = state_of(root)
+    with pytest.raises(DatasetError, match="another program changed"):
+        execute(late, replaces=root)
+    assert state_of(root) == before
+    assert {path.name for path in tmp_path.iterdir()} == {"set", "set_old"}
+
+
+def test_an_edit_that_was_killed_between_its_two_renames_is_finished(root, tmp_path):
+    result = edit_dataset(root, DeleteEpisodesConfig(episode_indices=[0]))[0]
+    (root / ".mimetic-building.json").write_text(json.dumps({"process": 2**22 + 1, "complete": True}))
+    root.rename(tmp_path / "set.building")  # as the kill left it; the old dataset is `set_old`
+    edit_dataset(root, DeleteEpisodesConfig(episode_indices=[0]))
+    assert open_dataset(root=root).num_episodes == 1
+    assert open_dataset(root=result.backup).num_episodes == 3
+
+
+def test_a_repair_that_was_broken_off_comes_first(root):
+    (root / ".mimetic-repair").mkdir()
+    (root / ".mimetic-repair" / "journal.json").write_text("{}")
+    with pytest.raises(DatasetError, match="a repair of") as caught:
+        edit_dataset(root, DeleteEpisodesConfig(episode_indices=[0]))
+    assert "mimetic dataset repair" in caught.value.hint
 
 
 def test_a_target_that_exists_is_refused(root, tmp_path):

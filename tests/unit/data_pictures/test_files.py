@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import struct
 import zlib
 
@@ -16,6 +17,7 @@ from mimetic.data.check.finding import Claim
 from mimetic.data.check.pictures import reading
 from mimetic.data.check.pictures.run import check_pictures
 from mimetic.data.check.source import open_source
+from mimetic.errors import VideoError
 from mimetic.testing.datasets import build_dataset
 
 SCENE = {"length": 10, "episodes": 4, "cameras": ("front",), "size": (64, 80), "camera_stats": False}
@@ -79,6 +81,18 @@ def test_a_missing_video_is_left_to_the_rule_on_files(tmp_path):
     findings = look(root)
     assert defects(findings) == []
     assert [item.episodes for item in findings if item.id == "image.damaged"] == [(0, 1)]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes among its files")
+def test_a_pipe_in_the_place_of_a_video_is_not_waited_for(tmp_path, monkeypatch):
+    root = build_dataset(tmp_path / "set", lengths=(5,), cameras={"top": (48, 64)})
+    (path,) = videos(root)
+    path.unlink()
+    os.mkfifo(path)
+    monkeypatch.setattr(reading, "open_container", lambda path: pytest.fail("it was opened"))
+    with pytest.raises(VideoError, match="no regular file"):
+        reading.VideoFrames(path, is_depth=False)
+    look(root)
 
 
 def test_another_size_than_declared(tmp_path):

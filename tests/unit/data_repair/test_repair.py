@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 
 import numpy as np
@@ -26,10 +27,14 @@ from mimetic.data.edit.run import edit_dataset
 from mimetic.data.metadata import Metadata
 from mimetic.data.reader import open_dataset
 from mimetic.data.repair import apply
+from mimetic.data.repair.lock import only_repair
 from mimetic.data.repair.run import RULES, repair
 from mimetic.data.repair.tasks import normalised
-from mimetic.errors import ConfigError, DatasetError
+from mimetic.data.store.beside import FolderBuild
+from mimetic.errors import ConfigError, DatasetError, EpisodeError
 from mimetic.testing.datasets import build_dataset, read_code, write_video
+
+DATA = "data/chunk-000/file-000.parquet"
 
 
 @pytest.fixture
@@ -182,6 +187,39 @@ def test_spans_that_overlap_are_laid_in_order_when_the_file_fits(tmp_path):
     result = repair(tmp_path / "set", only=["meta.video_order"], apply=True)
     assert "overlap" in result.mended[0].message
     assert codes(tmp_path / "set")[6:] == [(1, f) for f in range(5)]
+
+
+def test_a_start_beyond_the_end_does_not_cost_the_episode(tmp_path):
+    """The file has just the frames of its episodes: the start is wrong, and no row is left out for it."""
+    raw = build_dataset(tmp_path / "raw", lengths=(6, 5), cameras={"top": SIZE}, episodes_per_file=None)
+    change_ledger(raw, f"videos/{KEY}/from_timestamp", [0.0, 1e300])
+    with pytest.raises(EpisodeError, match=r"episode 1 lacks 5 frames"):
+        edit_dataset(raw, RecomputeStatsConfig(), new_root=tmp_path / "set")
+    result = repair(raw, apply=True)
+    assert "end after" in next(one.message for one in result.mended if one.id == "meta.video_order")
+    assert codes(raw) == [(0, f) for f in range(6)] + [(1, f) for f in range(5)]
+    assert repair(raw).repairs == ()
+
+
+def test_footage_that_is_missing_is_named_with_what_helps(root):
+    next((root / f"videos/{KEY}").glob("*/file-001.mp4")).unlink()
+    change_info(root, total_frames=1)
+    with pytest.raises(DatasetError, match="still cannot be opened") as caught:
+        repair(root, apply=True)
+    assert "`--short_video=drop`" in caught.value.hint
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_rows_that_are_no_finite_numbers_are_repaired_once_and_without_noise(root, value):
+    table = pq.read_table(root / DATA)
+    rows = np.asarray(table["action"].to_pylist(), dtype=np.float32)
+    rows[0] = value
+    column = pa.array(rows.tolist(), type=table.schema.field("action").type)
+    pq.write_table(
+        table.set_column(table.column_names.index("action"), table.schema.field("action"), column), root / DATA
+    )
+    assert "stats.match" in ids(repair(root, apply=True))
+    assert repair(root).repairs == ()
 
 
 def test_spans_that_overlap_are_left_when_nobody_can_tell(tmp_path):
@@ -383,6 +421,54 @@ def test_a_swap_that_was_interrupted_is_finished_by_the_next_run(root, monkeypat
     assert not (root / apply.WORK).exists()
     assert_is_sound(root)
     assert repair(root).repairs == ()
+
+
+def test_one_repair_at_a_time(root):
+    change_info(root, total_frames=1)
+    with only_repair(root):
+        with pytest.raises(DatasetError, match=f"process {os.getpid()} repairs"):
+            repair(root, apply=True)
+        assert "meta.counts" in ids(repair(root))  # looking is allowed
+    assert repair(root, apply=True).is_applied
+    assert not (root / ".mimetic-repair.lock").exists()
+
+
+def test_a_dataset_that_is_edited_in_place_just_now_is_not_repaired(root):
+    change_info(root, total_frames=1)
+    with FolderBuild(root, replaces=root) as build:
+        (build.folder / ".mimetic-building.json").write_text(json.dumps({"process": os.getppid()}))
+        with pytest.raises(DatasetError, match=f"process {os.getppid()} edits"):
+            repair(root, apply=True)
+
+
+def test_files_of_the_hubs_cache_are_not_repaired_in_place(root):
+    change_info(root, total_frames=1)
+    blob = root.parent / "blob"
+    (root / "meta/info.json").rename(blob)
+    (root / "meta/info.json").symlink_to(blob)
+    before = blob.read_bytes()
+    with pytest.raises(DatasetError, match="cache"):
+        repair(root, apply=True)
+    assert blob.read_bytes() == before
+
+
+def test_half_a_copy_is_never_taken_for_the_backup(root, monkeypatch):
+    """Where the disk has no links, the old file is copied; a kill in the middle may not cost its content."""
+    change_info(root, total_frames=1)
+    before = files_of(root)["meta/info.json"]
+
+    def cut(source, target):
+        target.write_bytes(source.read_bytes()[:10])
+        raise KeyboardInterrupt
+
+    real = apply.link_or_copy
+    with monkeypatch.context() as patch:
+        patch.setattr(apply, "link_or_copy", lambda a, b: cut(a, b) if ".bak" in b.parts else real(a, b))
+        with pytest.raises(KeyboardInterrupt):
+            repair(root, apply=True)
+    repair(root, apply=True)
+    (kept,) = root.glob(".bak/*/meta/info.json")
+    assert hashlib.sha256(kept.read_bytes()).hexdigest() == before
 
 
 def test_every_rule_of_the_check_that_can_be_mended_is_one_here():

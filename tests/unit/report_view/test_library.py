@@ -69,6 +69,7 @@ def test_the_list_is_paged_and_filtered(tmp_path, monkeypatch):
     assert matching("3-4, 9") == [3, 4, 9]
     assert matching("STACK") == [1, 3, 5, 7]
     assert matching("nothing") == []
+    assert matching("²") == []  # a digit, and no number
     assert matching("", only=[2, 99]) == [2]
     assert first["episodes"][1] == {"episode": 1, "length": 3, "task": "Stack the cup"}
     assert (library.neighbour(0, -1), library.neighbour(9, 1), library.neighbour(4, 1)) == (0, 9, 5)

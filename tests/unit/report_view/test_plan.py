@@ -70,8 +70,9 @@ def test_findings_of_a_saved_check(tmp_path):
 @pytest.mark.parametrize("text", ["[]", "{}", '{"findings": [{"id": 1}]}', '{"findings": [7]}', "nonsense"])
 def test_other_files_are_no_findings(tmp_path, text):
     (tmp_path / "check.json").write_text(text)
-    with pytest.raises(DatasetFormatError):
+    with pytest.raises(DatasetFormatError) as raised:
         read_findings(tmp_path / "check.json")
+    assert "FILE" in raised.value.hint or "a finding" in raised.value.message
 
 
 def test_a_check_runs_while_people_look(tmp_path):

@@ -20,10 +20,13 @@ from mimetic.data.convert.progress import Bar, no_bar, show_stage
 from mimetic.data.convert.upgrade import upgrade
 from mimetic.data.convert.workplace import Workplace, fingerprint, run_parts
 from mimetic.data.edit.source import EditSource
-from mimetic.errors import ConfigError
+from mimetic.data.store.tables import read_raw_info
+from mimetic.errors import ConfigError, DatasetError
 from mimetic.hub.locate import lerobot_home
 
 logger = logging.getLogger(__name__)
+
+_CONTENT = "content of the input"
 
 _NOT_SETTINGS = frozenset(
     (
@@ -56,14 +59,19 @@ def convert(config: ConvertConfig, *, bar: Bar = no_bar) -> Path:
     if source_format != "lerobot":
         return _import(root, source_format, target, config, bar)
     if config.to == "v2.1":
+        version = read_raw_info(root).get("codebase_version")
+        if version in ("v2.0", "v2.1"):
+            raise DatasetError(f"`{root}` is a {version} dataset already", "`--to=v3.0` makes one of v3.0 of it")
         v30 = EditSource(root)
         with Workplace(target, _manifest(root, config), restart=config.force_conversion) as place:
             downgrade(v30, place, config, bar)
+            _require_unchanged(root, place)
             place.finish()
         return target
     legacy = open_legacy(root)
     with Workplace(target, _manifest(root, config), restart=config.force_conversion) as place:
         upgrade(legacy, place, config, bar)
+        _require_unchanged(root, place)
         place.finish()
     return target
 
@@ -102,6 +110,7 @@ def _import(root: Path, source_format: str, target: Path, config: ConvertConfig,
         write_staged_tables(staged, recording, records, config.rgb_encoder)
         if config.to == "v3.0":
             upgrade(_counted(open_legacy(staged), recording, records), place, config, bar)
+        _require_unchanged(root, place)
         place.finish()
     return target
 
@@ -137,11 +146,28 @@ def _counted(source: LegacySource, recording: Recording, records: Iterable[dict[
     return replace(source, pixels=pixels)
 
 
+def _require_unchanged(root: Path, place: Workplace) -> None:
+    if _content_of(root) != place.manifest[_CONTENT]:
+        raise DatasetError(
+            f"`{root}` was changed while it was converted, so that the result may mix two states of it",
+            "add `--force_conversion=true` to begin anew when nothing writes there any more",
+        )
+
+
+def _content_of(root: Path) -> str:
+    """Identify the input; hidden folders, such as the hub's notes on a download, are no part of it."""
+    files = [path for path in root.rglob("*") if path.is_file() and not _is_hidden(path.relative_to(root))]
+    return fingerprint([root] if root.is_file() else files)
+
+
+def _is_hidden(name: Path) -> bool:
+    return len(name.parts) > 1 and name.parts[0].startswith(".")
+
+
 def _manifest(root: Path, config: ConvertConfig) -> dict[str, object]:
-    files = [root] if root.is_file() else [path for path in root.rglob("*") if path.is_file()]
     return {
         "mimetic": __version__,
         "input": str(root.resolve()),
-        "content of the input": fingerprint(files),
+        _CONTENT: _content_of(root),
         "setting": {name: value for name, value in asdict(config).items() if name not in _NOT_SETTINGS},
     }

@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 LOCK = "lock"
+_ATTEMPTS = 20
 _CUTTING = ".mp4.part"
 """End of the names of pieces of videos while one is cut."""
 Record = dict[str, Any]
@@ -68,15 +69,15 @@ class Workplace:
         self.dataset = self.folder / "dataset"
         self.staged = self.folder / "staged"
         self.records = self.folder / "parts"
-        self._manifest: dict[str, Any] = json.loads(json.dumps(manifest))
+        self.manifest: dict[str, Any] = json.loads(json.dumps(manifest))
         self._restart = restart
         self._lock: LockFile | None = None
 
     def __enter__(self) -> Workplace:
         self._require_free_target()
-        self.folder.mkdir(parents=True, exist_ok=True)
         self._take_lock()
         try:
+            self._require_free_target()  # another process may have finished just before it gave the lock back
             self._open()
         except BaseException:
             self._release()
@@ -87,11 +88,11 @@ class Workplace:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         done = len(list(self.records.glob("*.json")))
-        self._release()
         if kind is not None and not done:
             self._remove()
         elif kind is not None:
             logger.warning("%d finished parts are kept in %s; the same command goes on from there", done, self.folder)
+        self._release()
 
     def file(self, name: str) -> Path:
         """Where the record of the part `name` is kept."""
@@ -125,7 +126,6 @@ class Workplace:
         self._require_free_target()
         self.dataset.rename(self.target)
         flush_folder(self.target.parent)
-        self._release()
         self._remove()
 
     def _require_free_target(self) -> None:
@@ -138,17 +138,25 @@ class Workplace:
             )
 
     def _take_lock(self) -> None:
-        self._lock = LockFile(self.folder / LOCK)
-        try:
-            is_ours = self._lock.try_lock()
-        except OSError as error:
-            logger.warning("%s cannot be locked (%s): let only one process convert to it", self.folder, error)
-            return
-        if not is_ours:
+        for _ in range(_ATTEMPTS):
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._lock = LockFile(self.folder / LOCK)
+            except FileNotFoundError:  # another process has finished and removes the folder just now
+                continue
+            try:
+                is_ours = self._lock.try_lock()
+            except OSError as error:
+                logger.warning("%s cannot be locked (%s): let only one process convert to it", self.folder, error)
+                return
+            if is_ours and self._lock.is_in_place():
+                self._lock.write(str(os.getpid()))
+                return
             owner = self._lock.text()
             self._release()
-            raise DatasetError(f"process {owner or '?'} is converting to `{self.target}` just now", "wait for it")
-        self._lock.write(str(os.getpid()))
+            if not is_ours:
+                raise DatasetError(f"process {owner or '?'} is converting to `{self.target}` just now", "wait for it")
+        raise DatasetError(f"`{self.folder}` comes and goes: other processes convert to `{self.target}`", "try again")
 
     def _release(self) -> None:
         if self._lock is not None:
@@ -164,8 +172,8 @@ class Workplace:
                 raise DatasetError(
                     f"`{self.folder}` holds {strangers[0]!r}, which mimetic did not put there", "move it away"
                 )
-        if found is not None and found != self._manifest and not self._restart:
-            names = [name for name in self._manifest if self._manifest[name] != found.get(name)]
+        if found is not None and found != self.manifest and not self._restart:
+            names = [name for name in self.manifest if self.manifest[name] != found.get(name)]
             raise DatasetError(
                 f"an unfinished conversion to `{self.target}` was begun with another {_listed(names)}",
                 "repeat that command to finish it, or add `--force_conversion=true` to begin anew",
@@ -174,7 +182,7 @@ class Workplace:
             self._clear()
             found = None
         if found is None:
-            write_bytes(path, json.dumps(self._manifest, indent=1).encode())
+            write_bytes(path, json.dumps(self.manifest, indent=1).encode())
         else:
             logger.info("going on with the conversion that was interrupted, in %s", self.folder)
         self.records.mkdir(exist_ok=True)
@@ -184,8 +192,12 @@ class Workplace:
                 left.unlink()
 
     def _remove(self) -> None:
-        """Remove what is ours; the folder stays when somebody put something else there."""
+        """Remove what is ours; the folder stays when somebody put something else there.
+
+        Its content goes while it is locked: another process that waits for its turn may not lose what it begins.
+        """
         self._clear()
+        self._release()
         (self.folder / LOCK).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.folder.rmdir()

@@ -74,9 +74,11 @@ def execute(
         progress: called after every part.
 
     Raises:
-        DatasetError: a target exists, or a result is not what was planned. Everything is then as before.
+        DatasetError: a target exists, a result is not what was planned, or a source changed meanwhile. Everything is
+            then as before.
     """
     with contextlib.ExitStack() as stack:
+        sources = {id(source): source for plan, _ in plans for source in plan.sources}.values()
         builds = [stack.enter_context(FolderBuild(target, replaces=replaces)) for _, target in plans]
         results = []
         for (plan, target), build in zip(plans, builds, strict=True):
@@ -93,6 +95,8 @@ def execute(
                     notes=tuple(plan.notes),
                 )
             )
+        for source in sources:
+            source.require_unchanged()
         return [replace(result, backup=build.commit()) for result, build in zip(results, builds, strict=True)]
 
 
@@ -191,7 +195,7 @@ def _data_tasks(plan: Plan, folder: Path, scratch: Path) -> list[DataTask]:
                 parts=tuple(parts),
                 fps=plan.fps,
                 added=added,
-                link=parts[0].path if keeps_rows else None,
+                copied=parts[0].path if keeps_rows else None,
             )
         )
     return tasks

@@ -57,7 +57,7 @@ class DataTask:
         parts: its episodes in order.
         fps: frame rate [Hz].
         added: new column -> `.npy` file with values of all output frames.
-        link: source file to take as it is, instead of writing.
+        copied: source file to take as it is, instead of writing.
     """
 
     out: Path
@@ -66,11 +66,11 @@ class DataTask:
     parts: tuple[RowsPart, ...]
     fps: int
     added: Mapping[str, Path] = field(default_factory=dict)
-    link: Path | None = None
+    copied: Path | None = None
 
 
 def write_data_file(task: DataTask) -> list[Stats]:
-    """Write (or link) the file.
+    """Write (or copy) the file.
 
     Returns:
         Statistics of the numeric features of each episode in it.
@@ -82,8 +82,9 @@ def write_data_file(task: DataTask) -> list[Stats]:
     source = _Source(task)
     found: list[Stats] = []
     task.out.parent.mkdir(parents=True, exist_ok=True)
-    if task.link is not None:
-        link_or_copy(task.link, task.out)
+    if task.copied is not None:
+        # Never a link: LeRobot's editor writes into data files, and the other dataset (a backup!) would change too.
+        shutil.copyfile(task.copied, task.out)
         return [columns_stats(features, source.columns(part, features, with_pictures=False)) for part in task.parts]
     with DataFileWriter(task.out, features) as writer:
         for part in task.parts:

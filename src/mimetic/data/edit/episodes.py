@@ -58,13 +58,15 @@ def read_keep_list(path: Path) -> list[int]:
     Raises:
         DatasetFormatError: it holds something else, or nothing.
     """
-    value = read_json(path)
+    hint = "`mimetic dataset check` writes one with `--keep_list=FILE`"
+    try:
+        value = read_json(path)
+    except DatasetFormatError as error:
+        raise DatasetFormatError(error.message, f"`--operation.keep_list` is a JSON file; {hint}") from error
     if isinstance(value, Mapping):
         value = value.get("keep", value.get("episodes"))
     if not isinstance(value, list) or not value or not all(type(item) is int and item >= 0 for item in value):
-        raise DatasetFormatError(
-            f"`{path}` holds no list of episode numbers", "`mimetic dataset check` writes one with `--keep_list=FILE`"
-        )
+        raise DatasetFormatError(f"`{path}` holds no list of episode numbers", hint)
     return list(dict.fromkeys(value))
 
 

@@ -79,6 +79,7 @@ def _short_footage(plan: Plan) -> list[str]:
             place = source.frames(camera.source_key, cut.episode)
             missing = place.first + cut.stop - len(source.frame_index(place.path))
             if missing > 0 or place.first < 0:
+                missing = min(missing, cut.length)  # a start beyond all bounds is none of its frames either
                 found.append(
                     f"episode {cut.episode} lacks {missing} frames of `{camera.source_key}` in `{place.path.name}`"
                 )

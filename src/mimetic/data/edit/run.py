@@ -25,6 +25,7 @@ from mimetic.data.edit.plan import Plan, keep_all, lay_out
 from mimetic.data.edit.source import EditSource
 from mimetic.data.engine.config import EngineConfig
 from mimetic.data.stats import Stats
+from mimetic.data.store.beside import finish_interrupted
 from mimetic.errors import ConfigError, DatasetError
 from mimetic.names import ACTION
 
@@ -61,7 +62,7 @@ def plan_edit(
             raise ConfigError(f"`{place}` lies inside the dataset that is read", "choose a folder beside it")
         if is_in_place:
             require_own_files(sources[0])
-        elif place.exists() and not (place.is_dir() and not any(place.iterdir())):
+        elif place.is_symlink() or (place.exists() and not (place.is_dir() and not any(place.iterdir()))):
             raise DatasetError(f"`{place}` exists already", "choose another folder, or move that one away")
     return planned
 
@@ -98,6 +99,8 @@ def edit_dataset(
         DatasetError: the dataset cannot be edited as it is, or the target exists. Nothing was changed.
     """
     roots = [named(Path(one)) for one in ([root] if isinstance(root, (str, Path)) else root)]
+    for one in roots:
+        finish_interrupted(one)
     if new_root is None and (len(roots) > 1 or operation.type_name == "split"):
         raise ConfigError(f"`{operation.type_name}` needs the folder of the result", "give `new_root`")
     target = roots[0] if new_root is None else named(Path(new_root))

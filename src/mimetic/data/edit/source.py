@@ -6,6 +6,8 @@ to a wrong file still moves the right rows. What cannot be told for sure is refu
 
 from __future__ import annotations
 
+import contextlib
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +21,7 @@ from mimetic.data.features import DatasetFeature
 from mimetic.data.metadata import Metadata
 from mimetic.data.parquet import fill_from_column, read_footer, read_table
 from mimetic.data.record.journal import WORK_DIR
+from mimetic.data.repair.lock import require_no_repair
 from mimetic.data.store.episode_rows import EpisodeRow, read_episode_rows
 from mimetic.data.store.tables import read_raw_info
 from mimetic.data.table import check_default_features
@@ -79,11 +82,12 @@ class EditSource:
     Raises:
         DatasetNotFound: there is none.
         DatasetFormatError: a file breaks the format.
-        DatasetError: v2.x, whose files are laid out differently; or a recording that is not finished.
+        DatasetError: v2.x, whose files are laid out differently; or a recording or repair that is not finished.
         EpisodeError: rows are missing, too many, or in several places; all such episodes are named.
     """
 
     def __init__(self, root: Path) -> None:
+        self._files = _state_of(root)
         self.metadata = Metadata.open(root)
         self.root = self.metadata.root
         if self.metadata.info.is_legacy:
@@ -96,6 +100,7 @@ class EditSource:
                 f"a recording into `{root}` goes on, or was broken off",
                 f"end it; or tidy it: `mimetic dataset repair --root={root} --only=meta.files --apply=true`",
             )
+        require_no_repair(self.root)
         check_default_features(self.features, where=f"{root}/meta/info.json")
         self.raw_info = read_raw_info(self.root)
         rows = read_episode_rows(self.root, self.features)
@@ -157,6 +162,20 @@ class EditSource:
                 container.close()
         return self._indices[path]
 
+    def require_unchanged(self) -> None:
+        """Make sure that all that was read belongs together: no other program has written to the dataset since.
+
+        Raises:
+            DatasetError: one has.
+        """
+        now = _state_of(self.root)
+        changed = sorted(name for name in {*self._files, *now} if self._files.get(name) != now.get(name))
+        if changed:
+            raise DatasetError(
+                f"another program changed `{self.root}` while it was read (`{changed[0]}`)",
+                "nothing was written; give the command again when that program has ended",
+            )
+
     def _find_rows(self) -> tuple[dict[int, RowPlace], dict[Path, dict[str, Ints]]]:
         found: dict[int, RowPlace] = {}
         columns: dict[Path, dict[str, Ints]] = {}
@@ -206,6 +225,18 @@ class EditSource:
                 f"dataset `{self.root}`: rows use task_index {listed(unknown)}, which meta/tasks.parquet does not hold",
                 f"`mimetic dataset repair --root={self.root} --only=data.task --apply=true`",
             )
+
+
+def _state_of(root: Path) -> dict[str, tuple[int, int, int]]:
+    """What tells that a file of the dataset is another one, or has another content: its number, size and time."""
+    found = {}
+    for folder in ("meta", "data", "videos"):
+        for path in (root / folder).rglob("*"):
+            with contextlib.suppress(FileNotFoundError):  # it goes just now, which counts as a change
+                state = path.stat()
+                if stat.S_ISREG(state.st_mode):
+                    found[path.relative_to(root).as_posix()] = (state.st_ino, state.st_size, state.st_mtime_ns)
+    return found
 
 
 def read_ints(path: Path, names: tuple[str, ...]) -> dict[str, Ints]:

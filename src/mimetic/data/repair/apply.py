@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -24,17 +25,18 @@ from mimetic.data.edit.clocks import Span, cut_clocks, write_all
 from mimetic.data.edit.data_task import link_or_copy
 from mimetic.data.reader import open_dataset
 from mimetic.data.record.clocks import CLOCKS_DIR, clocks_file
+from mimetic.data.repair.lock import JOURNAL, WORK
 from mimetic.data.repair.numbering import is_foreign
 from mimetic.data.repair.state import NUMBERS, State
-from mimetic.data.store.atomic import flush_file, flush_folder, read_json, write_json
+from mimetic.data.store.atomic import flush_file, flush_folder, read_json, replacing, write_json
 from mimetic.data.store.data_file import open_parquet
 from mimetic.data.store.episode_rows import episodes_file, rows_table
 from mimetic.data.store.tables import write_info, write_stats, write_tasks
 from mimetic.errors import DatasetError, DatasetFormatError, MimeticError
 from mimetic.names import EPISODE_INDEX, EPISODES_DIR, INFO_JSON, STATS_JSON, TASKS_PARQUET
 
-WORK, BACKUP, REMOVED = ".mimetic-repair", ".bak", ".mimetic-removed"
-_VIEW, _JOURNAL, _MANIFEST = "view", "journal.json", "manifest.json"
+BACKUP, REMOVED = ".bak", ".mimetic-removed"
+_VIEW, _MANIFEST = "view", "manifest.json"
 
 
 def write_repair(state: State, *, now: datetime.datetime | None = None) -> Path | None:
@@ -61,7 +63,7 @@ def write_repair(state: State, *, now: datetime.datetime | None = None) -> Path 
         if not written and not state.moved:
             return None
         _complete_view(state, view, written)
-        verify(view)
+        verify(view, left=[one.message for one in state.repairs if not one.is_mended])
         stamp = _free_stamp(state.root, now or datetime.datetime.now())
         journal = {
             "stamp": stamp,
@@ -76,11 +78,11 @@ def write_repair(state: State, *, now: datetime.datetime | None = None) -> Path 
         }
         for name in written:
             flush_file(view / name)
-        write_json(work / _JOURNAL, journal)  # from here on the repair is finished, now or by the next run
+        write_json(work / JOURNAL, journal)  # from here on the repair is finished, now or by the next run
         _swap(state.root, journal)
         return state.root / BACKUP / stamp
     finally:
-        if not (work / _JOURNAL).is_file():
+        if not (work / JOURNAL).is_file():
             shutil.rmtree(work, ignore_errors=True)
 
 
@@ -96,15 +98,30 @@ def finish_interrupted(root: Path) -> bool:
     work = root / WORK
     if not work.is_dir():
         return False
-    journal = work / _JOURNAL
+    journal = work / JOURNAL
     if not journal.is_file():
         shutil.rmtree(work)
         return False
     content = read_json(journal)
-    if not isinstance(content, dict) or not {"stamp", "changed", "gone", "moved"} <= set(content):
+    if not _is_journal(content):
         raise DatasetFormatError(f"`{journal}` is no journal of a repair", f"move `{work}` away")
     _swap(root, content)
     return True
+
+
+def _is_journal(content: Any) -> bool:
+    """Whether a journal names files of the dataset only: one that came with somebody's dataset could name any."""
+    if not isinstance(content, dict) or not {"stamp", "changed", "gone", "moved"} <= set(content):
+        return False
+    lists = [content[name] for name in ("changed", "gone", "moved")]
+    if not all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in lists):
+        return False
+    stamp, names = str(content["stamp"]), [PurePosixPath(name) for found in lists for name in found]
+    is_inside = all(
+        name.parts[:1] in (("meta",), ("data",), ("videos",)) and ".." not in name.parts and "\\" not in str(name)
+        for name in names
+    )
+    return is_inside and re.fullmatch(r"[0-9]{8}_[0-9]{6}(_[0-9]+)?", stamp) is not None
 
 
 def _swap(root: Path, journal: Mapping[str, Any]) -> None:
@@ -117,9 +134,9 @@ def _swap(root: Path, journal: Mapping[str, Any]) -> None:
         if not new.exists():
             continue  # swapped before the kill
         if target.exists() and not old.exists():
-            old.parent.mkdir(parents=True, exist_ok=True)
-            link_or_copy(target, old)
-            flush_file(old)
+            with replacing(old) as temporary:  # half a copy under its name would be taken for the backup next time
+                temporary.unlink(missing_ok=True)
+                link_or_copy(target, temporary)
         target.parent.mkdir(parents=True, exist_ok=True)
         os.replace(new, target)  # noqa: PTH105 - one call for files on every system
         flush_folder(target.parent)
@@ -128,13 +145,17 @@ def _swap(root: Path, journal: Mapping[str, Any]) -> None:
             if (root / name).exists():
                 (place / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).rename(place / name)
-    (work / _JOURNAL).unlink()
+    (work / JOURNAL).unlink()
     shutil.rmtree(work, ignore_errors=True)
     flush_folder(root)
 
 
-def verify(root: Path) -> None:
+def verify(root: Path, *, left: Sequence[str] = ()) -> None:
     """Open a dataset and read its ends.
+
+    Args:
+        root: the dataset.
+        left: what could not be mended, for the hint.
 
     Raises:
         DatasetError: it cannot be opened.
@@ -150,7 +171,8 @@ def verify(root: Path) -> None:
     except MimeticError as error:
         raise DatasetError(
             f"the repaired dataset still cannot be opened: {error.message.replace(str(root), '.')}",
-            "nothing was changed; run `mimetic dataset check`, and repair without `--only` what belongs together",
+            "nothing was changed; "
+            + ("; ".join(left) or "run `mimetic dataset check`, and repair without `--only` what belongs together"),
         ) from error
     if short:
         raise DatasetError(

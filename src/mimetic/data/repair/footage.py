@@ -1,7 +1,7 @@
 """Repairs of where footage is.
 
 Spans that contradict the rows (`meta.video_span`), files that end early (`meta.video_file`), starts off the grid or
-overlapping (`meta.video_order`), files that nobody refers to (`meta.orphans`).
+overlapping or beyond the end (`meta.video_order`), files that nobody refers to (`meta.orphans`).
 """
 
 from __future__ import annotations
@@ -116,7 +116,10 @@ def _fit_spans(state: State) -> None:
 
 
 def mend_order(state: State) -> None:
-    """Put starts on the frame grid; where spans overlap, lay episodes one after the other if the file fits exactly."""
+    """Put starts on the frame grid; where spans overlap or leave the file, lay episodes one after the other.
+
+    That is done only if the file has just their frames.
+    """
     for key in state.video_keys:
         by_file: dict[Path, list[int]] = {}
         for at, row in enumerate(state.episodes):
@@ -131,10 +134,12 @@ def mend_order(state: State) -> None:
 def _lay_in_order(state: State, key: str, path: Path, members: list[int]) -> None:
     rows = [state.episodes[at] for at in members]
     spans = sorted((row.videos[key].from_s, row.videos[key].from_s + row.length / state.fps) for row in rows)
-    if all(one[1] <= two[0] + 0.5 / state.fps for one, two in pairwise(spans)):
+    total, frames = sum(row.length for row in rows), state.video_frames(path)
+    is_beyond = frames is not None and spans[-1][1] * state.fps > frames + 0.5
+    is_apart = all(one[1] <= two[0] + 0.5 / state.fps for one, two in pairwise(spans))
+    if is_apart and not (is_beyond and frames == total):
         return
     numbers = [row.episode_index for row in rows]
-    total, frames = sum(row.length for row in rows), state.video_frames(path)
     if frames != total:
         state.note(
             "meta.video_order",
@@ -153,8 +158,8 @@ def _lay_in_order(state: State, key: str, path: Path, members: list[int]) -> Non
     state.is_ledger_changed = True
     state.note(
         "meta.video_order",
-        f"spans of episodes {listed(numbers)} overlap in `{state.layout.relative(path)}`, which has just their frames; "
-        "they are laid one after the other",
+        f"spans of episodes {listed(numbers)} {'end after' if is_apart else 'overlap in'} "
+        f"`{state.layout.relative(path)}`, which has just their frames; they are laid one after the other",
         numbers,
     )
 

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mimetic.catalog import closest_hint
+from mimetic.data.layout import require_dataset
 from mimetic.data.record.journal import WORK_DIR, recover
 from mimetic.data.repair.apply import finish_interrupted, write_repair
 from mimetic.data.repair.footage import mend_order, mend_short_footage, mend_spans, move_orphans
+from mimetic.data.repair.lock import only_repair
 from mimetic.data.repair.numbering import drop_strays, mend_data_file, mend_index, mend_ledger
 from mimetic.data.repair.state import Repair, State, read_state
 from mimetic.data.repair.stats_rules import STATS_RULES, mend_stats
@@ -78,11 +80,20 @@ def repair(
         ConfigError: a rule that does not exist or that nothing can mend.
         DatasetNotFound: there is no dataset.
         DatasetFormatError: a file that every repair needs cannot be read.
-        DatasetError: the repaired dataset could not be opened; nothing was changed.
+        DatasetError: the repaired dataset could not be opened, or another process repairs or edits it; nothing was
+            changed.
     """
     require_rules(only)
     root = Path(root).expanduser()
-    wanted = set(only or RULES)
+    if not apply:
+        return _repair(root, set(only or RULES), short_video, apply=False)
+    if not root.is_dir():
+        require_dataset(root)
+    with only_repair(root):
+        return _repair(root, set(only or RULES), short_video, apply=True)
+
+
+def _repair(root: Path, wanted: set[str], short_video: str, *, apply: bool) -> RepairResult:
     earlier: list[Repair] = []
     if apply and finish_interrupted(root):
         earlier.append(Repair(id="meta.files", message="a repair that was interrupted is finished"))

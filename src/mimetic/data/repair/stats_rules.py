@@ -116,6 +116,7 @@ def _is_relative(stored: FeatureStats, frames: int) -> bool:
     return "count" in stored and int(np.asarray(stored["count"]).reshape(-1)[0]) > _MANY_TIMES * frames
 
 
+@np.errstate(invalid="ignore", over="ignore")  # values that are not finite
 def _wrong_keys(
     name: str, stored: FeatureStats, true: FeatureStats, values: npt.NDArray[Any], rules: set[str]
 ) -> dict[str, set[str]]:
@@ -131,9 +132,7 @@ def _wrong_keys(
         )
         return found | ({"stats.index": known} if is_stale or is_miscounted else {})
     spread = np.maximum(true["max"] - true["min"], 1e-6 * np.maximum(np.abs(true["max"]), 1e-6))
-    is_off = any(
-        key in there and not (np.abs(there[key] - true[key]) / spread <= _MOMENT_SHARE).all() for key in _MOMENTS
-    )
+    is_off = any(key in there and not _is_near(there[key], true[key], spread) for key in _MOMENTS)
     is_off |= "count" not in missing and int(stored["count"][0]) != int(true["count"][0])
     order = [there[key] for key in ("min", *QUANTILES, "max") if key in there]
     is_off |= any((low > high + 1e-6 * spread + 1e-9).any() for low, high in pairwise(order))
@@ -154,6 +153,13 @@ def _wrong_keys(
     return found
 
 
+def _is_near(stored: npt.NDArray[Any], true: npt.NDArray[Any], spread: npt.NDArray[Any]) -> bool:
+    """Whether a statistic is right; of values that are not finite it may be NaN or infinite, and is right then too."""
+    is_same = (stored == true) | (np.isnan(stored) & np.isnan(true))
+    return bool((is_same | (np.abs(stored - true) / spread <= _MOMENT_SHARE)).all())
+
+
+@np.errstate(invalid="ignore", over="ignore")
 def _quantile_bounds(values: npt.NDArray[Any]) -> tuple[FeatureStats, FeatureStats]:
     """Lowest and highest value that some rule of computing quantiles gives: rules differ by a rank."""
     ordered = np.sort(values.reshape(-1, values.shape[-1] if values.ndim > 1 else 1).astype(np.float64), axis=0)

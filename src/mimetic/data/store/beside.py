@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -43,8 +44,11 @@ class FolderBuild:
 
     def __enter__(self) -> FolderBuild:
         self._clear_leftover()
-        self.folder.mkdir(parents=True)
-        self._mark(complete=False)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._claim()
+        except FileExistsError as error:
+            raise self._is_busy(_read_mark(self.folder)[0]) from error
         return self
 
     def __exit__(
@@ -68,7 +72,7 @@ class FolderBuild:
             elif path.is_dir():
                 flush_folder(path)
         self._check_target()
-        self._mark(complete=True)
+        self._mark_complete()
         backup = None
         if self._target.exists():
             backup = free_name(self._target)
@@ -83,32 +87,51 @@ class FolderBuild:
         flush_folder(self._target.parent)
         return backup
 
-    def _mark(self, *, complete: bool) -> None:
-        write_bytes(self.folder / _MARK, json.dumps({"process": os.getpid(), "complete": complete}).encode())
+    def _claim(self) -> None:
+        """Write the mark, which only one of two programs that begin at the same time can make."""
+        mark = self.folder / _MARK
+        with mark.open("xb") as file:
+            try:
+                file.write(_content(complete=False))
+                file.flush()
+            except BaseException:  # a full disk: without its mark nobody could tell later whose the folder is
+                with contextlib.suppress(OSError):
+                    mark.unlink()
+                    self.folder.rmdir()
+                raise
+
+    def _mark_complete(self) -> None:
+        write_bytes(self.folder / _MARK, _content(complete=True))
+
+    def _is_busy(self, process: int) -> DatasetError:
+        return DatasetError(
+            f"process {process or '?'} is building `{self._target}` just now",
+            f"wait until it has ended; if it is not mimetic, remove `{self.folder}`",
+        )
 
     def _check_target(self) -> None:
-        if not self._target.exists() or _same(self._target, self._replaces):
+        is_there = self._target.exists() or self._target.is_symlink()  # a link to nowhere is in the way too
+        if not is_there or _same(self._target, self._replaces):
             return
-        if self._target.is_dir() and not any(self._target.iterdir()):
+        if self._target.is_dir() and not self._target.is_symlink() and not any(self._target.iterdir()):
             self._target.rmdir()
             return
         raise DatasetError(f"`{self._target}` exists already", "choose another folder, or move that one away")
 
     def _clear_leftover(self) -> None:
         """Remove what a killed build of ours left; anything else under that name is not ours to remove."""
-        if not self.folder.exists():
+        if self.folder.is_dir() and not self.folder.is_symlink() and not any(self.folder.iterdir()):
+            return  # a kill came before the mark; there is nothing to lose
+        if not self.folder.exists() and not self.folder.is_symlink():
             return
         if not (self.folder / _MARK).is_file():
             raise DatasetError(
                 f"`{self.folder}` is in the way, and mimetic did not make it",
                 "move it away; mimetic builds the new dataset there before it gets its name",
             )
-        process, _ = _read_mark(self.folder)
-        if process and process != os.getpid() and _is_alive(process):
-            raise DatasetError(
-                f"process {process} is building `{self._target}` just now",
-                f"wait until it has ended; if it is not mimetic, remove `{self.folder}`",
-            )
+        process = living_builder(self._target)
+        if process:
+            raise self._is_busy(process)
         shutil.rmtree(self.folder)
 
 
@@ -130,6 +153,16 @@ def finish_interrupted(target: Path) -> bool:
     flush_folder(target.parent)
     logger.warning("%s was complete when an earlier command was killed; it has its name now", target)
     return True
+
+
+def _content(*, complete: bool) -> bytes:
+    return json.dumps({"process": os.getpid(), "complete": complete}).encode()
+
+
+def living_builder(target: Path) -> int:
+    """The process that builds what takes the place of a folder; 0 when there is none, or it is this one."""
+    process, _ = _read_mark(target.with_name(f"{target.name}{BUILDING}"))
+    return process if process and process != os.getpid() and _is_alive(process) else 0
 
 
 def _read_mark(folder: Path) -> tuple[int, bool]:
