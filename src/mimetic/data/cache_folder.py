@@ -20,6 +20,7 @@ from typing import Any
 
 HEADER = "header.json"
 FEATURES = "features.bin"
+FRAMES = "frames.bin"
 MARKS = "marks.bin"
 _LARGEST_HEADER = 1_000_000
 VARIABLE = "MIMETIC_CACHE"
@@ -43,9 +44,18 @@ def default_cache_folder() -> Path:
     return Path.home() / ".cache" / "mimetic" / "features"
 
 
+def default_frames_folder() -> Path:
+    """Folder of kept frames (`data/frames/content`), beside that of features.
+
+    Raises:
+        RuntimeError: there is no home folder.
+    """
+    return default_cache_folder().with_name("frames")
+
+
 @dataclass(frozen=True)
 class CacheEntry:
-    """One array of features on disk.
+    """One array of features, or of frames, on disk.
 
     Args:
         path: its folder.
@@ -59,10 +69,10 @@ class CacheEntry:
 
 
 def list_caches(folder: Path) -> list[CacheEntry]:
-    """The arrays of features in a folder, by name; none when there is no such folder."""
+    """The arrays of features or frames in a folder, by name; none when there is no such folder."""
     found = []
     for header in sorted(folder.glob(f"*/{HEADER}")):
-        n_bytes = sum(_space(header.parent / name) for name in (HEADER, FEATURES, MARKS))
+        n_bytes = sum(_space(header.parent / name) for name in (HEADER, FEATURES, FRAMES, MARKS))
         found.append(CacheEntry(header.parent, read_header(header), n_bytes))
     return found
 

@@ -31,7 +31,7 @@ def camera_fingerprint(metadata: Metadata, key: str, *, decoder: str) -> str:
     Returns:
         64 hexadecimal digits.
     """
-    feature, episodes, layout = metadata.features[key], metadata.episodes, metadata.layout
+    feature, episodes = metadata.features[key], metadata.episodes
     is_video = feature.dtype == "video"
     facts = {
         "fps": metadata.fps,
@@ -45,14 +45,19 @@ def camera_fingerprint(metadata: Metadata, key: str, *, decoder: str) -> str:
         spans = episodes.videos[key]
         digest.update(np.stack([spans.chunk, spans.file]).astype("<i8").tobytes())
         digest.update(spans.from_s.astype("<f8").tobytes())
-        numbers = np.unique(np.stack([spans.chunk, spans.file]), axis=1)
-        files = [layout.video_file(key, int(chunk), int(file)) for chunk, file in numbers.T]
-    else:
-        files = layout.data_files()
-    for path in files:
-        digest.update(layout.relative(path).encode() + b"\0")
+    for path in camera_files(metadata, key):
+        digest.update(metadata.layout.relative(path).encode() + b"\0")
         _add_file(digest, path)
     return digest.hexdigest()
+
+
+def camera_files(metadata: Metadata, key: str) -> list[Path]:
+    """Files that hold the frames of a camera, whichever episodes are in use."""
+    if metadata.features[key].dtype != "video":
+        return metadata.layout.data_files()
+    spans = metadata.episodes.videos[key]
+    numbers = np.unique(np.stack([spans.chunk, spans.file]), axis=1)
+    return [metadata.layout.video_file(key, int(chunk), int(file)) for chunk, file in numbers.T]
 
 
 def _add_file(digest: hashlib._Hash, path: Path) -> None:

@@ -216,7 +216,7 @@ def _card(item: Finding, n_episodes: int) -> str:
     return (
         f'<article class="finding {_css(item.claim)}"><h3><code>{escape(item.id)}</code>'
         f"{_feature(item.feature)}{_episodes(item, n_episodes)}</h3>"
-        f"<p>{prose(_sentence(item.message))}</p>{impact}{accepted}{repair}</article>"
+        f"<p>{prose(_sentence(item.message, item.feature))}</p>{impact}{accepted}{repair}</article>"
     )
 
 
@@ -292,7 +292,8 @@ def _tasks(report: CheckReport) -> str:
         return ""
     most = max(int(task["episodes"]) for task in tasks)
     rows = "".join(
-        f"<tr><td>{escape(task['task'])}</td><td>{int(task['episodes'])}</td>"
+        f'<tr><td><span class="text">{escape(task["task"])}</span></td>'
+        f"<td>{int(task['episodes'])}</td>"
         f'<td><i class="bar" style="width:{100 * int(task["episodes"]) / max(most, 1):.1f}%"></i></td></tr>'
         for task in tasks[:200]
     )
@@ -333,10 +334,13 @@ def _not_checked(report: CheckReport) -> int:
     return len({item.id for item in report.findings if item.claim is Claim.NOT_CHECKED})
 
 
-def _sentence(text: str) -> str:
+def _sentence(text: str, name: str = "") -> str:
+    """A message as a sentence; a name of the dataset at its beginning keeps its letters."""
     text = text.rstrip(".")
     end = "" if text.endswith((".`", "?`", "!`", "?", "!")) else "."
-    return f"{text[:1].upper()}{text[1:]}{end}" if text else ""
+    first = text.split(" ", 1)[0].rstrip(",:;")
+    is_word = first.isalpha() and first != name
+    return f"{text[:1].upper() if is_word else text[:1]}{text[1:]}{end}" if text else ""
 
 
 def _count(number: int, word: str) -> str:

@@ -42,7 +42,7 @@ def free_memory() -> int:
     for limit, used in _CGROUP:
         most, now = _number(limit), _number(used)
         if most is not None and now is not None and most < 1 << 60:
-            free.append(max(0, most - now))
+            free.append(max(0, most - now + _reclaimable(used.with_name("memory.stat"))))
     return min(free)
 
 
@@ -57,6 +57,15 @@ def _available() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     except (AttributeError, OSError, ValueError):
         return 4 * 2**30
+
+
+def _reclaimable(path: Path) -> int:
+    """Bytes of file contents that a container's usage counts and the system gives up when memory is needed."""
+    try:
+        words = dict(line.split()[:2] for line in path.read_text(encoding="ascii").splitlines())
+        return int(words.get("total_inactive_file") or words.get("inactive_file") or 0)
+    except (OSError, ValueError):
+        return 0
 
 
 def _number(path: Path) -> int | None:

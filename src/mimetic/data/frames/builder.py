@@ -18,6 +18,7 @@ from mimetic.data.cache_folder import MARKS
 from mimetic.data.engine.config import EngineConfig
 from mimetic.data.engine.run import run_tasks, usable_cores
 from mimetic.data.file_lock import FileLock
+from mimetic.data.frames.budget import free_disk
 from mimetic.data.frames.content import UNBUILT, UNREADABLE, FrameFile
 from mimetic.data.frames.decode import Decoded, DecodeTask, decode_rows, head, make_tasks, write_rows
 from mimetic.data.frames.reader import MemoryRows
@@ -109,6 +110,9 @@ def build_on_disk(
                         raise _failed(file.folder, done.problem)
                     on_done(len(done.numbers))
                     give_up()
+                    # Others write to this disk too, and a run whose checkpoints have no room is lost.
+                    if free_disk(file.folder) == 0:
+                        raise _failed(file.folder, "nothing is left of the disk but its reserve")
 
                 try:
                     _run(write_rows, tasks, workers, take)

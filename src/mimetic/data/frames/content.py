@@ -4,6 +4,7 @@
                              frames.bin    the array, one row a frame of the dataset; rows that are not built are holes
                              marks.bin     one 32-bit number a row: 0 not built, 0xFFFFFFFF not decodable, else CRC-32
     FOLDER/<camera>-<digest>.lock          held by the run that builds it
+    FOLDER/<camera>-<digest>.seen          times of the files that frames were kept from (`seen`)
 
 A row is written, then synced, and only then marked: a killed build is continued, and a row that was not written is
 never served. Folders are created aside and renamed. Everything can be deleted at any time while no run reads it.
@@ -66,7 +67,7 @@ class FrameContent:
     def name(self) -> str:
         """Name of the array's folder; other content, other name."""
         digest = hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()[:24]
-        return f"{re.sub(r'[^A-Za-z0-9_-]+', '-', self.camera)[-40:]}-{digest}"
+        return f"{file_name(self.camera)}-{digest}"
 
     def identity(self) -> dict[str, Any]:
         """What the header must repeat."""
@@ -166,6 +167,11 @@ class FrameFile:
             )
         # Another run may read the old files: they are unlinked, never shortened.
         shutil.rmtree(self.path)
+
+
+def file_name(camera: str) -> str:
+    """A camera's name as part of a file's name; not unique."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", camera)[-40:]
 
 
 def frame_mark(row: bytes | memoryview) -> int:

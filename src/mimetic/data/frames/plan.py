@@ -17,6 +17,7 @@ from mimetic.data.frames.builder import missing_rows
 from mimetic.data.frames.content import FrameContent, FrameFile
 from mimetic.data.frames.decode import raw_kind
 from mimetic.data.frames.resize import FrameSize, smaller
+from mimetic.data.frames.seen import Seen, look
 from mimetic.data.source import Source
 from mimetic.errors import ConfigError
 
@@ -35,11 +36,13 @@ class FrameJob:
         file: their array on disk.
         rows: rows of the dataset that the run reads, ascending.
         missing: those that the array lacks.
+        seen: what is known of the camera's files; None where they were not looked at.
     """
 
     file: FrameFile
     rows: Ints
     missing: Ints
+    seen: Seen | None = None
 
     @property
     def camera(self) -> str:
@@ -161,10 +164,14 @@ def _job(
     *,
     is_looked_for: bool,
 ) -> FrameJob:
-    content = frame_content(view.source, camera, size, repo_id=view.repo_id, identity=None if is_looked_for else "")
+    seen, metadata = None, view.source.metadata
+    if is_looked_for:
+        seen = look(folder, metadata, camera, camera_fingerprint(metadata, camera, decoder=view.source.backend))
+    identity = seen.identity if seen is not None else ""
+    content = frame_content(view.source, camera, size, repo_id=view.repo_id, identity=identity)
     file = FrameFile(folder, content)
     rows = np.unique(np.concatenate([part.rows(positions) for part, positions in reads]))
-    return FrameJob(file, rows, missing_rows(file, view.source, rows) if is_looked_for else rows)
+    return FrameJob(file, rows, missing_rows(file, view.source, rows) if is_looked_for else rows, seen)
 
 
 def frame_content(

@@ -25,6 +25,9 @@
   const canvas = (width, height, label) =>
     draw("svg", { viewBox: `0 0 ${width} ${height}`, width: "100%", role: "img", "aria-label": label });
 
+  // Words in a chart keep their size: a narrow window gets a narrower drawing, not a smaller one.
+  const WIDE = Math.min(1060, Math.max(420, document.documentElement.clientWidth - 40));
+
   const tip = make("div", { class: "tip", role: "status", hidden: "" });
   document.body.append(tip);
   const tell = (node, words) => {
@@ -66,7 +69,11 @@
   // Not Math.min(...values): a call has room for some ten thousand arguments only.
   const least = (values) => values.reduce((low, value) => Math.min(low, value), Infinity);
   const most = (values) => values.reduce((high, value) => Math.max(high, value), -Infinity);
-  const short = (value) => value === null || value === undefined ? "–" : Number(value.toPrecision(4)).toString();
+  const short = (value) => {
+    if (value === null || value === undefined) return "–";
+    const rounded = Number(value.toPrecision(4));
+    return Math.abs(rounded) < 1e5 ? rounded.toString() : rounded.toExponential().replace("e+", "e");
+  };
   const frame = (svg, box, x, y, words = {}) => {
     for (const value of y.ticks) {
       svg.append(draw("line", { class: "axis", x1: box.left, x2: box.right, y1: y.at(value), y2: y.at(value) }));
@@ -83,7 +90,7 @@
   const place = new Map(data.episodes.map((episode, index) => [episode, index]));
   const episodeTicks = () => {
     const last = data.episodes.length - 1;
-    return nice(0, Math.max(last, 1), Math.min(10, Math.max(last, 1))).filter((value) => Number.isInteger(value) && value <= last);
+    return nice(0, Math.max(last, 1), Math.min(WIDE / 100, Math.max(last, 1))).filter((value) => Number.isInteger(value) && value <= last);
   };
   const name = (index) => data.episodes[Math.min(index, data.episodes.length - 1)];
 
@@ -91,7 +98,7 @@
     const { rows, columns, step } = data.map;
     if (!rows.length || data.episodes.length < 2) return false;
     body.append(legend(["defect", "background:var(--mark-defect)"], ["risk", "background:var(--mark-risk)"], ["nothing found", "background:var(--soft)"]));
-    const width = 1060, left = 190, high = 18, gap = rows.length > 12 ? 2 : 4;
+    const width = WIDE, left = width > 700 ? 190 : 150, high = 18, gap = rows.length > 12 ? 2 : 4;
     const cell = (width - left) / columns, bottom = rows.length * (high + gap);
     const svg = canvas(width, bottom + 24, "findings by rule and episode");
     rows.forEach((row, index) => {
@@ -188,13 +195,13 @@
   };
   open("cameras", (body) => {
     if (!data.curves.length || data.episodes.length < 2) return false;
-    const grid = make("div", { class: "grid", style: "grid-template-columns:repeat(auto-fill,minmax(430px,1fr))" });
+    const grid = make("div", { class: "grid", style: "grid-template-columns:repeat(auto-fill,minmax(min(100%,430px),1fr))" });
     for (const curve of data.curves) {
       const known = curve.values.filter((value) => value !== null);
       const top = Math.max(most(known), curve.what === "shift" ? 4 : 1) * 1.08;
       const low = curve.what === "shift" ? 0 : Math.max(0, least(known) * 0.9);
-      const box = { left: 46, right: 500, top: 16, bottom: 108 };
-      const svg = canvas(510, 142, `${curve.what} of ${curve.camera} over the episodes`);
+      const width = Math.min(510, WIDE), box = { left: 46, right: width - 10, top: 16, bottom: 108 };
+      const svg = canvas(width, 142, `${curve.what} of ${curve.camera} over the episodes`);
       const x = scale(0, data.episodes.length - 1, box.left, box.right), y = scale(low, top, box.bottom, box.top);
       frame(svg, box, { ticks: episodeTicks(), at: x, say: name }, { ticks: nice(low, top, 3), at: y }, { x: "episode" });
       svg.append(steps(curve.values, box, x, y, "var(--mark-line)"));
@@ -239,7 +246,7 @@
     if (order.length < repeated.size) entries.push(["seen once", "background:var(--mark-grey)", "round"]);
     if (found.held.length) entries.push([`proposed to be held out: ${found.reason}`, "border-color:var(--ink)", "round hollow"]);
     body.append(legend(...entries));
-    const box = { left: 44, right: 1050, top: 22, bottom: 380 };
+    const box = { left: 44, right: WIDE - 10, top: 22, bottom: 380 };
     const xs = found.points.map((point) => point[0]), ys = found.points.map((point) => point[1]);
     const pad = (values) => {
       const low = least(values), high = most(values), room = (high - low || 1) * 0.08;
@@ -247,8 +254,8 @@
     };
     const [x0, x1] = pad(xs), [y0, y1] = pad(ys);
     const x = scale(x0, x1, box.left, box.right), y = scale(y0, y1, box.bottom, box.top);
-    const svg = canvas(1060, 418, "coverage of start and grasp positions");
-    frame(svg, box, { ticks: nice(x0, x1, 6), at: x }, { ticks: nice(y0, y1, 5), at: y }, { x: "first direction, in ranges", y: "second direction" });
+    const svg = canvas(WIDE, 418, "coverage of start and grasp positions");
+    frame(svg, box, { ticks: nice(x0, x1, WIDE / 170), at: x }, { ticks: nice(y0, y1, 5), at: y }, { x: "first direction, in ranges", y: "second direction" });
     const outline = hull(found.points.map((point) => [x(point[0]), y(point[1])]));
     if (outline.length > 2) svg.append(draw("path", { d: `M${outline.map((point) => point.map((v) => v.toFixed(1)).join(" ")).join("L")}Z`, fill: "var(--mark-line)", "fill-opacity": 0.06, stroke: "var(--mark-line)", "stroke-opacity": 0.35, "stroke-dasharray": "4 4" }));
     const size = found.points.length > 300 ? 3 : 5.5;
@@ -268,14 +275,14 @@
     const width = (high - low || 1) / count, bins = Array.from({ length: count }, () => []);
     seconds.forEach((value, index) => bins[Math.min(count - 1, Math.floor((value - low) / width))].push(data.episodes[index]));
     const top = most(bins.map((bin) => bin.length));
-    const box = { left: 40, right: 1050, top: 10, bottom: 150 };
-    const svg = canvas(1060, 186, "histogram of episode lengths");
-    const from = count === 1 ? low - 0.5 : low, to = count === 1 ? low + 0.5 : high;
+    const box = { left: 40, right: WIDE - 10, top: 10, bottom: 150 };
+    const svg = canvas(WIDE, 186, "histogram of episode lengths");
+    const from = count === 1 ? Math.max(0, low - 0.5) : low, to = count === 1 ? low + 0.5 : high;
     const x = scale(from, to, box.left, box.right), y = scale(0, top * 1.05, box.bottom, box.top);
-    frame(svg, box, { ticks: nice(from, to, 8), at: x }, { ticks: nice(0, top, 4).filter(Number.isInteger), at: y }, { x: "length [s]" });
+    frame(svg, box, { ticks: nice(from, to, WIDE / 130), at: x }, { ticks: nice(0, top, 4).filter(Number.isInteger), at: y }, { x: "length [s]" });
     bins.forEach((bin, index) => {
       if (!bin.length) return;
-      const left = count === 1 ? x(low) - 40 : x(low + index * width) + 1;
+      const left = count === 1 ? Math.max(box.left, x(low) - 40) : x(low + index * width) + 1;
       const bar = draw("rect", { x: left, y: y(bin.length), width: Math.max(2, count === 1 ? 80 : x(low + (index + 1) * width) - x(low + index * width) - 2), height: box.bottom - y(bin.length), rx: 2, fill: "var(--mark-line)" });
       tell(bar, `${bin.length} episode${bin.length === 1 ? "" : "s"}: ${bin.slice(0, 12).join(", ")}${bin.length > 12 ? " ..." : ""}`);
       svg.append(bar);
@@ -289,8 +296,8 @@
     const floor = 1e-4;
     const known = found.off_ms.filter((value) => value !== null);
     const low = -4, high = Math.max(Math.ceil(Math.log10(Math.max(most(known), found.half_frame_ms, floor))), 0);
-    const box = { left: 62, right: 1050, top: 20, bottom: 150 };
-    const svg = canvas(1060, 186, "distance of time stamps from the frame grid");
+    const box = { left: 62, right: WIDE - 10, top: 20, bottom: 150 };
+    const svg = canvas(WIDE, 186, "distance of time stamps from the frame grid");
     const x = scale(-0.5, data.episodes.length - 0.5, box.left, box.right);
     const y = (value) => scale(low, high, box.bottom, box.top)(Math.log10(Math.max(value, floor)));
     const ticks = [];

@@ -53,8 +53,15 @@
       if (camera.is_video && codec && probe.canPlayType(`video/mp4; codecs="${codec}"`)) {
         this.video = make("video", { muted: "", playsinline: "", preload: "auto", hidden: "" });
         this.video.muted = true;
-        this.video.addEventListener("error", () => { this.video.remove(); this.video = null; this.image.hidden = false; });
-        this.box.append(this.video);
+        const video = this.video;
+        video.addEventListener("error", () => { // of this episode: the next one may lie in another file
+          if (this.video !== video) return;
+          video.remove();
+          this.video = null;
+          this.spare = video;
+          this.image.hidden = false;
+        });
+        this.box.append(video);
       }
       this.box.append(this.image, this.problem);
       const kind = camera.is_depth ? "depth, near is bright" : `${camera.width} × ${camera.height}`;
@@ -65,6 +72,11 @@
     open(episode) {
       this.start = episode.starts_s[this.number];
       this.problem.hidden = true;
+      if (this.spare) {
+        this.video = this.spare;
+        this.spare = null;
+        this.box.prepend(this.video);
+      }
       if (this.video) {
         const source = `video/${this.number}/${episode.episode}`;
         this.video.src = source;

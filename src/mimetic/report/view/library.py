@@ -340,7 +340,7 @@ def _matcher(words: str, tasks: Callable[[int], list[str]]) -> Callable[[int], b
     spans = []
     for part in words.replace(" ", "").split(","):
         first, dash, last = part.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()) or len(first) > 9 or len(last) > 9:
+        if not first.isdecimal() or (dash and not last.isdecimal()) or len(first) > 9 or len(last) > 9:
             return lambda episode: any(words in task.lower() for task in tasks(episode))
         spans.append((int(first), int(last or first)))
     return lambda episode: any(first <= episode <= last for first, last in spans)

@@ -78,12 +78,14 @@ def read_findings(path: Path) -> list[Finding]:
     Raises:
         DatasetFormatError: it is not such a file.
     """
-    data = read_json(path)
+    hint = "write it with `mimetic dataset check --root=FOLDER --json > FILE`"
+    try:
+        data = read_json(path)
+    except DatasetFormatError as error:
+        raise DatasetFormatError(error.message, hint) from error
     rows = data.get("findings") if isinstance(data, Mapping) else None
     if not isinstance(rows, list):
-        raise DatasetFormatError(
-            f"`{path}` holds no findings", "write it with `mimetic dataset check --root=FOLDER --json > FILE`"
-        )
+        raise DatasetFormatError(f"`{path}` holds no findings", hint)
     found = []
     for row in rows:
         try:

@@ -68,6 +68,8 @@ class VideoFrames:
     """
 
     def __init__(self, path: Path, *, is_depth: bool) -> None:
+        if path.exists() and not path.is_file():
+            raise VideoError(f"`{path}` is no regular file")  # a pipe would be waited for
         # Sizes before the decoder starts to work.
         container, stream = open_container(path)
         context = stream.codec_context
