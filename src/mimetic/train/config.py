@@ -111,9 +111,7 @@ class TrainConfig:
     """Everything that defines a training run."""
 
     dataset: DatasetConfig = setting(help="The demonstrations")
-    env: Any | None = setting(
-        None, "Environment for evaluation during training", catalog="mimetic.envs.catalog:ENVS"
-    )
+    env: Any | None = setting(None, "Environment for evaluation during training", catalog="mimetic.envs.catalog:ENVS")
     policy: PolicyConfig | None = setting(None, "The policy", catalog=_POLICIES)
     reward_model: Any | None = setting(
         None, "A reward model to train instead of a policy", catalog="mimetic.policies.catalog:REWARD_MODELS"
