@@ -1,8 +1,10 @@
 """Measures every claim of docs/benchmarks.md and prints one Markdown table; about 10 minutes on 2 quiet cores.
 
-With --smolvla also those about the full-size SmolVLA: about 40 minutes more, 2 GB on disk, 8 GB of memory.
+With --datasets also those about kept frames, streams and conversion: about 10 minutes more. Recording is measured in
+real time and for itself: python -m benchmarks.record. With --smolvla also those about the full-size SmolVLA: about 40
+minutes more, 2 GB on disk, 8 GB of memory.
 
-python -m benchmarks.run_all [--rounds 3] [--smolvla] [--interop]
+python -m benchmarks.run_all [--rounds 3] [--datasets] [--smolvla] [--interop]
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import (
+    convert,
+    frame_cache,
     help_time,
     interop,
     loop_overhead,
@@ -25,6 +29,7 @@ from benchmarks import (
     smolvla_load,
     smolvla_memory,
     smolvla_step,
+    streaming,
     worker_start,
 )
 from benchmarks.make_video_dataset import VARIANTS, dataset
@@ -44,6 +49,7 @@ print("Python " + platform.python_version() + ", " + ", ".join(found))
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--datasets", action="store_true", help="measure kept frames, streams and conversion as well")
     parser.add_argument("--smolvla", action="store_true", help="measure the full-size SmolVLA as well")
     parser.add_argument("--interop", action="store_true", help="check equality in both directions as well")
     options = parser.parse_args()
@@ -62,6 +68,8 @@ def main() -> int:
         (loop_overhead, options.rounds),
         (worker_start, options.rounds),
     ]
+    if options.datasets:
+        modules += [(each, options.rounds) for each in (frame_cache, streaming, convert)]
     if options.smolvla:
         modules += [(each, options.rounds) for each in (smolvla_load, smolvla_step, smolvla_chunk, smolvla_memory)]
     for module, rounds in modules:
