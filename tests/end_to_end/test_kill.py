@@ -112,7 +112,7 @@ def test_twenty_kills_lose_nothing(fixtures, tmp_path):
                 continue
             else:
                 child = server.start(["--resume=true", f"--config_path={run}"])
-            time.sleep(chance.uniform(0.02, 0.5) * duration)
+            time.sleep(chance.uniform(0.02, 0.9) * duration)
             with contextlib.suppress(ProcessLookupError):  # it may have finished
                 os.kill(child, signal.SIGKILL)
             code = server.exit_code()
