@@ -15,7 +15,7 @@ dataset = StreamingLeRobotDataset(
     root=root,
     delta_timestamps={"action": [step / 30 for step in range(50)]},
     return_uint8=True,
-    streaming=False,
+    streaming=True,
     buffer_size=100,
 )
 batches = iter(DataLoader(dataset, batch_size=8, num_workers=0))
