@@ -15,11 +15,10 @@ from mimetic.data.check.ledger import require_values
 from mimetic.data.check.unreadable import Part, Unreadable, unreadable
 from mimetic.data.layout import require_inside
 from mimetic.data.parquet import read_footer, read_table
+from mimetic.data.record.clocks import CLOCKS_DIR, LOOP
 from mimetic.errors import DatasetError, DatasetFormatError
 from mimetic.names import EPISODE_INDEX, FRAME_INDEX
 
-CLOCKS_DIR = "meta/mimetic/clocks"
-LOOP = "loop_s"
 _MOST_VALUES = 1 << 30
 
 Floats = npt.NDArray[np.float64]

@@ -16,7 +16,6 @@ import hashlib
 import json
 import re
 import shutil
-import stat
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,7 +25,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mimetic.data.cache_folder import FRAMES, HEADER, MARKS, read_header
+from mimetic.data.cache_entry import entry_problem, read_marks
+from mimetic.data.cache_folder import FRAMES, HEADER, MARKS
 from mimetic.data.frames.resize import METHOD, FrameSize
 from mimetic.errors import CacheError
 
@@ -106,33 +106,11 @@ class FrameFile:
 
     def problem(self) -> str:
         """Why what lies there cannot be used; empty when it can, or when nothing is there."""
-        if not self.path.exists():
-            return ""
-        header = read_header(self.path / HEADER)
-        if not header:
-            return f"{HEADER} cannot be read"
-        for name, value in self.content.identity().items():
-            if header.get(name) != value:
-                return f"`{name}` in {HEADER} is {str(header.get(name))[:40]!r} instead of {str(value)[:40]!r}"
-        for name, size in self._sizes().items():
-            try:
-                status = (self.path / name).stat()
-            except OSError as error:
-                return f"{name} cannot be read: {error.strerror}"
-            if not stat.S_ISREG(status.st_mode) or status.st_size != size:
-                return f"{name} has {status.st_size} bytes instead of {size}"
-        return ""
+        return entry_problem(self.path, self.content.identity(), self._sizes())
 
     def marks(self) -> Marks:
         """(frames,) mark of each row; 0 for rows that are not there, also when nothing usable is."""
-        none = np.zeros(self.content.frames, dtype=np.uint32)
-        if not self.path.exists() or self.problem():
-            return none
-        try:
-            found = np.fromfile(self.path / MARKS, dtype="<u4").astype(np.uint32)
-        except OSError:  # it has gone meanwhile
-            return none
-        return found if len(found) == len(none) else none
+        return read_marks(self.path, self.content.frames, usable=not self.problem())
 
     def create(self) -> None:
         """Make an array without rows; damaged files of this name are replaced. Only under the lock.
