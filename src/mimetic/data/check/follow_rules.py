@@ -134,7 +134,7 @@ def _check_tracking(motion: Motion, skip: set[int], results: Results) -> None:
         if not good.any():
             continue
         difference = (action - state)[good] / scale
-        offset[place] = np.median(difference, axis=0)
+        offset[place] = _constant_offset(difference, action[good])
         error[place] = np.mean(np.abs(difference), axis=0)
         a, b = action - action.mean(axis=0), state - state.mean(axis=0)
         size = np.sqrt((a * a).sum(axis=0) * (b * b).sum(axis=0))
@@ -175,6 +175,28 @@ def _check_tracking(motion: Motion, skip: set[int], results: Results) -> None:
                 threshold=_OFFSET,
                 unit="of range",
             )
+
+
+def _constant_offset(difference: Floats, action: Floats) -> Floats:
+    """Offset (D,) that action and state have at both ends of a channel: the smaller one, 0 where the signs differ.
+
+    A gripper that holds something is commanded further than it gets, but only while it is shut.
+
+    Args:
+        difference: action - state (T, D), scaled by the range.
+        action: (T, D).
+    """
+    middle = (action.min(axis=0) + action.max(axis=0)) / 2
+    ends = np.stack([_median_where(difference, side) for side in (action <= middle, action > middle)])
+    ends = np.where(np.isfinite(ends), ends, np.median(difference, axis=0))
+    smaller = np.where(np.abs(ends[0]) < np.abs(ends[1]), ends[0], ends[1])
+    return np.asarray(np.where(ends[0] * ends[1] > 0, smaller, 0.0))
+
+
+def _median_where(values: Floats, chosen: npt.NDArray[np.bool_]) -> Floats:
+    """Median of the chosen rows, by column; NaN where none is chosen."""
+    found = [np.median(values[chosen[:, i], i]) if chosen[:, i].any() else np.nan for i in range(values.shape[1])]
+    return np.asarray(found, dtype=np.float64)
 
 
 def _mean(values: Floats) -> Floats:

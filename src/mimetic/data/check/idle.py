@@ -17,6 +17,7 @@ NOOP_HZ = 15
 _NOOP_RUN, _NOOP_SEGMENT, _NOOP_TRIM = 7, 16, 10
 _NOOP_IQR = 1e-3
 SLOW_PER_S = 0.005
+_PAUSE_WINDOW_S, _PAUSE_SHARE = 0.3, 0.1
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,29 @@ def idle_frames(position: Floats, window: int, floor: float) -> Idle:
     last = int(substantial[-1]) if len(substantial) else int(moving[-1])
     middle = int(idle[head : last + 1].sum())
     return Idle(head, middle, tail, frames)
+
+
+def longest_pause(position: Floats, fps: float) -> tuple[int, int]:
+    """First and last frame of the longest standstill between the first and the last motion; (0, -1) without one.
+
+    A frame stands still when all channels together, the gripper's included, move less than a tenth of what they
+    usually do at full motion (95th percentile), or less than 2 % of the range, in the 0.3 s that follow.
+
+    Args:
+        position: range-scaled path (T, D).
+        fps: frames a second.
+    """
+    window = max(1, round(_PAUSE_WINDOW_S * fps))
+    motion = net_motion(position, window)
+    if not len(motion):
+        return 0, -1
+    still = motion < max(_PAUSE_SHARE * float(np.quantile(motion, 0.95)), _FLOOR)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], still, [False]]).astype(np.int8)))
+    inner = [(a, b) for a, b in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True) if a > 0 and b < len(still)]
+    if not inner:
+        return 0, -1
+    first, end = max(inner, key=lambda run: run[1] - run[0])
+    return first, end + window - 1
 
 
 def _first_step(position: Floats, limit: float) -> int:

@@ -24,6 +24,7 @@ _RELATIVE = ("motion.smoothness", "motion.length", "motion.end", "motion.start",
 _IDLE_RULES = ("motion.idle_head", "motion.idle_tail", "motion.idle_middle")
 _GRIPPER_RULES = ("gripper.chatter", "gripper.never_closed", "gripper.retries")
 _IDLE_SHARE, _HEAD_S, _HEAD_SHARE, _TAIL_S, _TAIL_SHARE, _MIDDLE_SHARE = 0.4, 1.0, 0.15, 2.0, 0.2, 0.3
+_LEAST_IDLE_S = 0.75
 _ZERO_WARN, _ZERO_STRONG = 0.15, 0.35
 _CHATTER_WARN, _CHATTER_STRONG = 2, 5
 _RETRIES = 3
@@ -135,9 +136,8 @@ def _check_idle(motion: Motion, main: Channels, results: Results) -> None:
     )
     for number, rule, words, least_s, least_share, repair in limits:
         with np.errstate(invalid="ignore"):
-            bad = (shares[:, number] > _IDLE_SHARE) | (
-                (seconds[:, number] > least_s) & (shares[:, number] > least_share)
-            )
+            bad = (shares[:, number] > _IDLE_SHARE) & (seconds[:, number] > _LEAST_IDLE_S)
+            bad |= (seconds[:, number] > least_s) & (shares[:, number] > least_share)
         _tell_idle(motion, results, rule, bad, shares[:, number], seconds[:, number], words, repair)
     with np.errstate(invalid="ignore"):
         bad = shares[:, 1] > _MIDDLE_SHARE

@@ -196,13 +196,19 @@ RULES: dict[str, Rule] = {
         RISK,
         "constant offset between action and state",
         "leader and follower may be calibrated differently",
-        "median(action - state) <= 5 % of range in a channel that correlates above 0.9",
+        "median(action - state) <= 5 % of range at both ends of a channel that correlates above 0.9",
     ),
     "action.saturation": Rule(
         RISK,
         "commands at the end of their range",
         "clipping hides what the operator wanted, and MIN_MAX piles up at +-1",
         "within 1 % of the extremes for 0.2 s or more: 10 % of an episode's frames",
+    ),
+    "action.shaking": Rule(
+        RISK,
+        "commands that shake more than the arm",
+        "the loss is spent on noise that the arm filters out, and the policy may tremble",
+        "roughness of the action at most 2.5 times the state's, told from 0.3 % of range on",
     ),
     "state.frozen": Rule(
         DEFECT,
@@ -241,16 +247,22 @@ RULES: dict[str, Rule] = {
         RISK,
         "standing still at the start",
         "the commonest cause of a policy that does nothing at its start pose",
-        "> 40 % of the frames, or > 1 s and > 15 %",
+        "> 40 % of the frames and > 0.75 s, or > 1 s and > 15 %",
     ),
     "motion.idle_tail": Rule(
         RISK,
         "standing still at the end",
         "frames that teach to stay",
-        "> 40 % of the frames, or > 2 s and > 20 %",
+        "> 40 % of the frames and > 0.75 s, or > 2 s and > 20 %",
     ),
     "motion.idle_middle": Rule(
         RISK, "hesitation", "pauses are learnt, too", "> 30 % of the frames before the last motion"
+    ),
+    "motion.pause": Rule(
+        RISK,
+        "one long stop in the middle of the motion",
+        "the policy may stop there for good: what it sees does not say when to go on",
+        "1 s in which nothing moves, the gripper included",
     ),
     "motion.zero_chunk": Rule(
         RISK,
@@ -272,6 +284,12 @@ RULES: dict[str, Rule] = {
         "unusual length",
         "something else was recorded, or went wrong",
         "robust z of log length > 4, and > 15 % off",
+    ),
+    "motion.tempo": Rule(
+        RISK,
+        "uneven durations of one task",
+        "the policy learns a mixture of speeds; unsure or failed attempts are often the slow ones",
+        "90th percentile of the length at most 1.7 times the 10th, 20 episodes of the task",
     ),
     "motion.end": Rule(
         RISK,
@@ -340,7 +358,10 @@ RULES: dict[str, Rule] = {
     ),
     "variety.balance": Rule(RISK, "tasks with few episodes", "rare tasks are hardly learnt", "5 % of the episodes"),
     "variety.failures": Rule(
-        RISK, "failed demonstrations", "the policy learns the wrong goal, too", "labels `next.success` at the end"
+        RISK,
+        "failed demonstrations",
+        "the policy learns the wrong goal, too",
+        "labels `next.success` at the end, or those of `mimetic demo record`",
     ),
     "task.placeholder": Rule(
         RISK,

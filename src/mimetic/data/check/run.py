@@ -16,6 +16,7 @@ from mimetic.data.check.data_rules import check_data
 from mimetic.data.check.expected import accept, read_expected
 from mimetic.data.check.finding import CheckReport, Claim, Finding
 from mimetic.data.check.follow_rules import check_following
+from mimetic.data.check.habit_rules import check_habits
 from mimetic.data.check.meta_rules import check_files, check_ledger, check_rows_against_ledger
 from mimetic.data.check.motion import prepare
 from mimetic.data.check.motion_rules import check_motion
@@ -126,6 +127,7 @@ def _check_rows(
     check_state(motion, results)
     check_following(motion, results)
     check_motion(motion, results, chunk=needs.chunk if needs is not None and needs.chunk > 1 else None)
+    check_habits(motion, results)
     say("comparing the episodes")
     check_variety(motion, results)
     if full:

@@ -78,6 +78,20 @@ def chatter(action: Floats) -> float:
     return float(np.mean(second**2)) if second.size else float("nan")
 
 
+def roughness(signal: Floats) -> Floats:
+    """How far frames lie from the middle between their neighbours, (D,), root mean square; NaN below 3 frames.
+
+    White noise of standard deviation s gives s; slow motion gives next to nothing.
+
+    Args:
+        signal: (T, D).
+    """
+    if len(signal) < 3:
+        return np.full(signal.shape[1], np.nan)
+    beside = signal[1:-1] - (signal[2:] + signal[:-2]) / 2
+    return np.asarray(np.sqrt((beside**2).mean(axis=0) / 1.5))
+
+
 def path_length(position: Floats) -> tuple[float, float]:
     """L1 path, and the distance out to the farthest frame and from there to the end."""
     path = float(np.abs(np.diff(position, axis=0)).sum())

@@ -12,6 +12,7 @@ from mimetic.data.check.channels import Channels
 from mimetic.data.check.finding import Claim
 from mimetic.data.check.motion import DELTA, Motion
 from mimetic.data.check.motion_rules import places_by_task, scaled
+from mimetic.data.check.outcomes import outcomes
 from mimetic.data.check.results import Results
 from mimetic.data.check.scores import LEAST_EPISODES
 from mimetic.data.check.source import CheckSource
@@ -30,7 +31,6 @@ _DRIFT, _DRIFT_RANGE = 3.0, 0.10
 _RARE = 0.05
 _MANY = 5000
 _SAME_MOTION, _LEAST_OF_TASK, _MOST_TASKS = 0.03, 5, 50
-_OUTCOMES = ("next.success", "success", "next.is_success")
 
 
 def check_variety(motion: Motion, results: Results) -> None:
@@ -85,24 +85,19 @@ def check_amount(source: CheckSource, results: Results) -> None:
 
 
 def _check_outcomes(motion: Motion, results: Results) -> None:
-    rows = motion.source.rows
-    key = next((name for name in _OUTCOMES if rows is not None and name in rows.columns), None)
-    if rows is None or key is None:
-        results.skip("variety.failures", "episodes carry no label of success (`next.success`)")
+    succeeded, where = outcomes(motion.source)
+    if not succeeded:
+        results.skip("variety.failures", where)
         return
     results.apply("variety.failures")
-    failed = []
-    for episode in motion.source.episodes.tolist():
-        bounds = motion.source.bounds(episode)
-        if bounds is not None and not rows.columns[key][bounds[0] : bounds[1]].any():
-            failed.append(episode)
+    failed = [episode for episode, success in succeeded.items() if not success]
     if failed and len(failed) < len(motion.source.episodes):
         share = len(failed) / len(motion.source.episodes)
         results.add(
             "variety.failures",
             f"{len(failed)} episodes ({share:.0%}) are labelled as failed: {listed(failed)}",
             episodes=failed,
-            feature=key,
+            feature=where,
             value=round(share, 4),
             threshold=0.0,
             repair=results.delete(failed),
