@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mimetic.errors import ConfigError
+from mimetic.policies.bricks.small_map_conv import conv_as_product, suits
 
 _N_CLASSES = 1000
 
@@ -64,6 +65,8 @@ def conv_norm(x: Tensor, conv: nn.Conv2d, norm: FrozenBatchNorm2d) -> Tensor:
         (B, C', H', W').
     """
     scale, shift = norm.affine()
+    if suits(x, conv):
+        return conv_as_product(x, conv, scale, shift)
     weight = conv.weight * scale[:, None, None, None]
     if _is_read_wrongly(x, conv):
         # One column of zeros more gives one column of the result more, and a kernel that is right.
