@@ -29,10 +29,6 @@ NEXT: dict[str, Any] = {
 
 OF_CHOICES: dict[str, dict[str, str]] = {
     "env": {
-        "aloha": (
-            "task fps features features_map max_parallel_tasks disable_env_checker episode_length obs_type "
-            "observation_height observation_width render_mode"
-        ),
         "gym_manipulator": (
             "task fps features features_map max_parallel_tasks disable_env_checker robot.type teleop.type "
             "processor.control_mode processor.observation.add_joint_velocity_to_observation "
@@ -53,23 +49,10 @@ OF_CHOICES: dict[str, dict[str, str]] = {
             "enable_pinocchio environment state_dim action_dim camera_height camera_width video video_length "
             "video_interval state_keys camera_keys kwargs"
         ),
-        "libero": (
-            "task fps features features_map max_parallel_tasks disable_env_checker task_ids episode_length "
-            "obs_type render_mode camera_name init_states hard_reset camera_name_mapping observation_height "
-            "observation_width is_libero_plus control_mode"
-        ),
         "libero_plus": (
             "task fps features features_map max_parallel_tasks disable_env_checker task_ids episode_length "
             "obs_type render_mode camera_name init_states hard_reset camera_name_mapping observation_height "
             "observation_width is_libero_plus control_mode"
-        ),
-        "metaworld": (
-            "task fps features features_map max_parallel_tasks disable_env_checker episode_length obs_type "
-            "render_mode multitask_eval"
-        ),
-        "pusht": (
-            "task fps features features_map max_parallel_tasks disable_env_checker episode_length obs_type "
-            "render_mode visualization_width visualization_height observation_height observation_width"
         ),
         "robocasa": (
             "task fps features features_map max_parallel_tasks disable_env_checker episode_length obs_type "

@@ -5,19 +5,15 @@ from __future__ import annotations
 from mimetic.catalog import Catalog, Entry
 
 _PLANNED = {
-    "aloha": "aloha",
     "gym_manipulator": "hilserl",
     "isaaclab_arena": "isaaclab",
-    "libero": "libero",
     "libero_plus": "libero",
-    "metaworld": "metaworld",
-    "pusht": "pusht",
     "robocasa": "robocasa",
     "robomme": "robomme",
     "robotwin": "robotwin",
     "vlabench": "vlabench",
 }
-"""LeRobot's environments, and what of LeRobot each needs; their adapters come after this release."""
+"""LeRobot's other environments, and what of LeRobot each needs; their adapters come after this release."""
 
 ENVS = Catalog(
     "environment",
@@ -27,6 +23,30 @@ ENVS = Catalog(
             config="mimetic.envs.config:CellSuiteConfig",
             extra="sim",
             summary="A simulated SO-101 arm at a table: reach, push, pick and place, sort, stack",
+        ),
+        "aloha": Entry(
+            "mimetic.envs.aloha.env:make_env",
+            config="mimetic.envs.aloha.config:AlohaConfig",
+            extra="aloha",
+            summary="gym-aloha: two arms insert a peg or hand over a cube",
+        ),
+        "libero": Entry(
+            "mimetic.envs.libero.env:make_env",
+            config="mimetic.envs.libero.config:LiberoConfig",
+            extra="libero",
+            summary="LIBERO: 130 tasks of a Panda arm, in words",
+        ),
+        "metaworld": Entry(
+            "mimetic.envs.metaworld.env:make_env",
+            config="mimetic.envs.metaworld.config:MetaWorldConfig",
+            extra="metaworld",
+            summary="Meta-World: 50 tasks of a Sawyer arm",
+        ),
+        "pusht": Entry(
+            "mimetic.envs.pusht.env:make_env",
+            config="mimetic.envs.pusht.config:PushTConfig",
+            extra="pusht",
+            summary="gym-pusht: push a T-shaped block onto its outline",
         ),
         **{
             name: Entry(summary=f"`lerobot-eval` plays in it, with LeRobot's `{package}`")

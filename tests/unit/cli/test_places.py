@@ -70,11 +70,11 @@ def test_a_command_that_must_change_asks_nothing_of_the_hub(capsys: Capture, mon
     from mimetic.hub import download
 
     monkeypatch.setattr(download, "_require_network", lambda repo_id: pytest.fail("the hub was asked"))
-    argv = ["eval", "--policy.path=me/nowhere", "--env.type=pusht", "--dataset.repo_id=me/x"]
+    argv = ["eval", "--policy.path=me/nowhere", "--env.type=robocasa", "--dataset.repo_id=me/x"]
     assert app.main(argv) == 2
     assert capsys.readouterr().err == (
-        "error: `--env.type=pusht`: environment `pusht` is known from LeRobot but not part of mimetic yet (`lerobot-eval` plays in it, with "
-        "LeRobot's `pusht`)\nhint: available: so101_cell\n"
+        "error: `--env.type=robocasa`: environment `robocasa` is known from LeRobot but not part of mimetic yet (`lerobot-eval` plays in it, with "
+        "LeRobot's `robocasa`)\nhint: available: so101_cell, aloha, libero, metaworld, pusht\n"
     )
 
 

@@ -67,6 +67,10 @@ OURS = {
     "cosine_decay_with_warmup": "scheduler",
     "diffuser": "scheduler",
     "vqbet": "scheduler",
+    "aloha": "env",
+    "libero": "env",
+    "metaworld": "env",
+    "pusht": "env",
 }
 
 
@@ -169,7 +173,7 @@ def test_names_that_are_listed_as_missing_are_not_ours() -> None:
         "accelerator.fsdp.cpu_offload",
         "parallelism.dp_shard",
         "accelerator.ddp.static_graph",
-        "env.fps",
+        "env.hub_path",
         "env.processor.gripper.use_gripper",
         "policy.down_dims",
         "reward_model.type",

@@ -131,7 +131,7 @@ def test_a_group_is_given_inline_or_cleared(train: Run, trained: Run, tmp_path: 
     assert inline.value.policy == ACTConfig(chunk_size=8, n_action_steps=4)
     assert inline.value.dataset.episodes == [1]
     assert inline.origins["policy.chunk_size"] == "flag"
-    path = write(tmp_path, {"peft": {"r": 4}, "optimizer": {"type": "sgd", "lr": 0.5}, "env": {"type": "pusht"}})
+    path = write(tmp_path, {"peft": {"r": 4}, "optimizer": {"type": "sgd", "lr": 0.5}, "env": {"type": "robocasa"}})
     cleared = trained(f"--config_path={path}", "--peft=null", "--optimizer=None", "--env=~").value
     assert (cleared.peft, cleared.optimizer, cleared.env) == (None, None, None)
     assert trained(f"--config_path={path}", "--env=null", "--peft=null", "--peft.r=8").value.peft == PeftConfig(r=8)
@@ -401,9 +401,9 @@ REFUSED = [
         "choose `--policy.type=smolvla`",
     ),
     (
-        ["--env.type=pusht"],
-        "`--env.type=pusht`: environment `pusht` is known from LeRobot but not part of mimetic yet (`lerobot-eval` plays "
-        "in it, with LeRobot's `pusht`) | available: so101_cell",
+        ["--env.type=robocasa"],
+        "`--env.type=robocasa`: environment `robocasa` is known from LeRobot but not part of mimetic yet (`lerobot-eval` plays "
+        "in it, with LeRobot's `robocasa`) | available: so101_cell, aloha, libero, metaworld, pusht",
     ),
     (
         ["--env.task=x"],
@@ -498,7 +498,7 @@ def test_mistakes_in_a_file_name_the_file(train: Run, tmp_path: Path) -> None:
             "policy": "act",
             "dataset": 3,
             "parallelism": {"dp_shard": 2},
-            "env": {"type": "pusht"},
+            "env": {"type": "robocasa"},
         },
     )
     text = fails(train, f"--config_path={path}")
@@ -508,8 +508,8 @@ def test_mistakes_in_a_file_name_the_file(train: Run, tmp_path: Path) -> None:
         f"`policy` is `act` in {path}: expected a mapping; `policy: {{type: act}}`",
         f"`dataset` is `3` in {path}: expected a mapping",
         f"`parallelism.dp_shard` is `2` in {path}, which is LeRobot's and not part of mimetic yet",
-        f"environment `pusht` is known from LeRobot but not part of mimetic yet (`lerobot-eval` plays in it, with LeRobot's "
-        f"`pusht`) (`env.type` in {path}); available: so101_cell; `--env=null` leaves it out",
+        f"environment `robocasa` is known from LeRobot but not part of mimetic yet (`lerobot-eval` plays in it, with LeRobot's "
+        f"`robocasa`) (`env.type` in {path}); available: so101_cell, aloha, libero, metaworld, pusht; `--env=null` leaves it out",
     ):
         assert part in text
 

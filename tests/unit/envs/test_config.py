@@ -42,7 +42,7 @@ def test_the_table_knows_the_cell_and_what_it_needs():
     assert ENVS["so101_cell"].extra == "sim"
     assert ENVS.load_config("so101_cell") is CellSuiteConfig
     with pytest.raises(ConfigError, match="known from LeRobot"):
-        ENVS["pusht"]
+        ENVS["robocasa"]
 
 
 @pytest.mark.parametrize("package", ["mujoco", "gymnasium"])

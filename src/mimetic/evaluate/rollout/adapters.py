@@ -9,7 +9,16 @@ from mimetic.config.codec import choice_name
 from mimetic.envs.catalog import ENVS
 from mimetic.evaluate.rollout.environment import EnvTask
 
-ADAPTERS = Catalog("environment", {"so101_cell": Entry("mimetic.evaluate.rollout.cell:cell_tasks", extra="sim")})
+ADAPTERS = Catalog(
+    "environment",
+    {
+        "so101_cell": Entry("mimetic.evaluate.rollout.cell:cell_tasks", extra="sim"),
+        "aloha": Entry("mimetic.evaluate.rollout.packages:aloha_tasks", extra="aloha"),
+        "libero": Entry("mimetic.evaluate.rollout.packages:libero_tasks", extra="libero"),
+        "metaworld": Entry("mimetic.evaluate.rollout.packages:metaworld_tasks", extra="metaworld"),
+        "pusht": Entry("mimetic.evaluate.rollout.packages:pusht_tasks", extra="pusht"),
+    },
+)
 
 
 def open_tasks(settings: Any) -> list[EnvTask]:
