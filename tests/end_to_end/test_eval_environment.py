@@ -205,7 +205,13 @@ def test_the_command_prints_rates_and_writes_a_page_that_needs_nothing_else(trai
     assert all(source.startswith("data:image/jpeg;base64,") for source in page.sources)
     assert all((output / link).is_file() for link in page.links)
     assert len(page.sources) == 8
-    assert "0 of 8 episodes succeeded" in text
+    assert "0 of 4 episodes succeeded in held_out" in text
+    assert "0 of 8 in all splits" in text
+    assert "What a start like those of the demonstrations is worth to it cannot be told" in said
+    assert "What success depends on" in text
+    document = json.loads((output / "closed_loop.json").read_text())
+    assert [(one["split"], one["verdict"]) for one in document["shifts"]] == [("unseen_positions", "unknown")]
+    assert [one["task"] for one in document["shifts_by_task"]] == ["reach", "push"]
     from mimetic.report.rollout import write_report
 
     before = (output / "report.html").read_bytes()
@@ -230,7 +236,7 @@ def test_a_policy_that_does_not_fit_is_one_error_before_anything_is_written(trai
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--env.type=pusht"], "environment `pusht` is known from LeRobot but not part of mimetic yet"),
+        (["--env.type=robocasa"], "environment `robocasa` is known from LeRobot but not part of mimetic yet"),
         (["--env.type=so101_cell", "--env.task=pour"], "`pour` is no task; there are reach, push"),
         (["--env.type=so101_cell", "--env.split=train,test"], "`test` is no split; there are train, held_out"),
         (["--compare=x"], "`--compare` is for an evaluation in an environment"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 _OF_DTYPE = {"bfloat16": "bf16", "float16": "fp16", "float32": "no"}
-_OF_AMP = {"cuda": "fp16", "xpu": "fp16", "cpu": "bf16"}
+OF_AMP = {"cuda": "fp16", "xpu": "fp16", "cpu": "bf16"}
+"""What torch's autocast takes on a device unless it is told."""
 _NEW = "--accelerator.mixed_precision"
 
 
@@ -34,7 +35,7 @@ def older_precision_flags(
         if dtype == "float32" and not use_amp:
             return mixed_precision, None  # what every policy of that kind has unless it is told otherwise
     elif use_amp:
-        older, meant = "--policy.use_amp=true", _OF_AMP.get(device.type, "no")
+        older, meant = "--policy.use_amp=true", OF_AMP.get(device.type, "no")
     else:
         return mixed_precision, None
     if is_given:

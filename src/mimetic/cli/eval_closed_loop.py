@@ -52,6 +52,10 @@ def play(config: EvalConfig, origins: Mapping[str, str]) -> int:
     else:
         show(result)
         output.say(f"{'Report' if config.report else 'Numbers'}: {written}")
+        if config.eval.recording:
+            output.say(
+                f"Recordings: {result.folder / 'recordings'}, a dataset a task; `mimetic dataset check` reads them"
+            )
     return 0
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from mimetic.accelerators.config import GradScalerConfig
 from mimetic.accelerators.devices import choose_device
+from mimetic.accelerators.older_flags import OF_AMP
+from mimetic.accelerators.precision import Precision, choose_precision
 from mimetic.config.schema import settings_of
 from mimetic.errors import DeviceError
 from mimetic.policies.checkpoint import read_config
@@ -29,6 +33,25 @@ def evaluation_device(policy: PolicyConfig, origins: Mapping[str, str]) -> tuple
         device, reason = choose_device(None)
         return device, f"the checkpoint's {policy.device} is not there; {reason}"
     return device, reason if is_asked or policy.device is None else "the checkpoint's device"
+
+
+def evaluation_precision(policy: PolicyConfig, device: torch.device) -> Precision:
+    """The precision to predict in: `--policy.use_amp` means torch's autocast, as in LeRobot's evaluation.
+
+    A policy that was trained with `use_amp` says so in its checkpoint. `--accelerator.mixed_precision` is a setting of
+    training alone: without `use_amp`, weights are evaluated in the dtype that they have.
+
+    Raises:
+        PrecisionError: the device knows no such autocast.
+    """
+    wanted = OF_AMP.get(device.type, "no") if policy.use_amp else "no"
+    chosen = choose_precision(wanted, device, grad_scaler=GradScalerConfig(enabled=False))
+    if chosen.autocast_dtype is None:
+        own = "the policy's own choice" if hasattr(policy, "precision") else "that of the weights"
+        note = f"; --policy.use_amp=true has no effect on {device.type}" if policy.use_amp else ""
+        return replace(chosen, reason=f"precision: {own}, no autocast, on {device}{note}")
+    name = str(chosen.autocast_dtype).removeprefix("torch.")
+    return replace(chosen, reason=f"precision: {name} autocast (--policy.use_amp=true), on {device}")
 
 
 def changed_settings(policy: PolicyConfig, folder: Path) -> dict[str, object]:

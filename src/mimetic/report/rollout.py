@@ -15,6 +15,8 @@ from typing import Any
 from urllib.parse import quote
 
 from mimetic.errors import ConfigError
+from mimetic.report.dependence import STYLE as FOREST_STYLE
+from mimetic.report.dependence import dependence, shift_rows
 from mimetic.report.open_loop import REPORT
 from mimetic.report.page import escape
 from mimetic.report.style import page_style
@@ -87,8 +89,10 @@ def render(
         f"<h1>{title}</h1>",
         _verdict(document),
         _tiles(document),
+        dependence(document),
         _reasons(document),
         _rates(document),
+        _shifts(document),
         _differences(document),
         _strips(episodes, folder),
         _provenance(document, config),
@@ -96,7 +100,7 @@ def render(
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        f"<title>{title}</title><style>{page_style()}{_STYLE}</style>"
+        f"<title>{title}</title><style>{page_style()}{_STYLE}{FOREST_STYLE}</style>"
     )
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n'
@@ -105,7 +109,7 @@ def render(
 
 
 def _verdict(document: Mapping[str, Any]) -> str:
-    share = document["overall"]["pc_success"]
+    share = document.get("main", document["overall"])["pc_success"]
     level, sign = "unknown", "?"
     if share is not None:
         level, sign = ("good", "✓") if share >= 80 else ("weak", "≈") if share >= 30 else ("bad", "✕")
@@ -118,8 +122,10 @@ def _verdict(document: Mapping[str, Any]) -> str:
 
 def _tiles(document: Mapping[str, Any]) -> str:
     overall, speed = document["overall"], document["latency"]
+    main = document.get("main", overall)
+    where = "success" if main["title"] == overall["title"] else f"success in {main['title']}"
     tiles = [
-        (_percent(overall["pc_success"]), "success", f"95 % interval {_range(overall['interval'])}"),
+        (_percent(main["pc_success"]), where, f"95 % interval {_range(main['interval'])}"),
         (str(overall["n_episodes"]), "episodes", f"{overall['successes']} successful"),
     ]
     if overall["mean_length_of_successes"] is not None and speed is not None:
@@ -133,7 +139,8 @@ def _tiles(document: Mapping[str, Any]) -> str:
 
 
 def _reasons(document: Mapping[str, Any]) -> str:
-    findings, caveats = document["findings"], document["caveats"]
+    findings = [one for one in document["findings"] if one != document.get("reading")]  # that stands above already
+    caveats = document["caveats"]
     left = f'<div class="card"><h3>Findings</h3>{_list(findings)}</div>' if findings else ""
     right = f'<div class="card"><h3>How far to trust this</h3>{_list(caveats)}</div>'
     return f'<section class="columns">{left}{right}</section>'
@@ -176,6 +183,31 @@ def _rate(one: Mapping[str, Any], css: str = "") -> str:
         ],
         css,
     )
+
+
+def _shifts(document: Mapping[str, Any]) -> str:
+    """Numbers behind the picture of what success depends on."""
+    if not document.get("shifts"):
+        return ""
+    meaning = document["meaning"]
+    note = (
+        f"Starts differ from split to split, so nothing is paired. Difference: {meaning['shift']}; interval: "
+        f"{meaning['shift_interval']}; p: {meaning['shift_p_value']}; corrected: {meaning['shift_p_corrected']}; "
+        f"detectable fall: {meaning['shift_detectable']}."
+    )
+    head = (
+        "split",
+        "succeeded",
+        "compared with",
+        "succeeded there",
+        "difference [points]",
+        "95 % interval",
+        "exact p",
+        "corrected",
+        "detectable fall [points]",
+    )
+    rows = [_row([escape(cell) for cell in cells], css) for cells, css in shift_rows(document)]
+    return f'<h2>Split against split</h2><p class="note">{escape(note)}</p>{_table(head, rows)}'
 
 
 def _differences(document: Mapping[str, Any]) -> str:
@@ -274,6 +306,7 @@ def _provenance(document: Mapping[str, Any], config: Mapping[str, Any]) -> str:
         "second checkpoint": (config.get("compare") or {}).get("path"),
         "first seed": config["seed"],
         "device": config["device"],
+        "precision": config.get("precision"),
         "environment": "; ".join(_described(one) for one in (config.get("environments") or {}).values()),
         "versions": ", ".join(f"{name} {version}" for name, version in config["versions"].items()),
     }

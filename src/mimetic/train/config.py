@@ -38,8 +38,11 @@ class EnvEvalConfig:
             found.append(f"`--eval.n_episodes={self.n_episodes}` must be at least 1")
         if self.batch_size < 0:
             found.append(f"`--eval.batch_size={self.batch_size}` must be 0 (automatic) or more")
-        if self.recording:
-            found.append("`--eval.recording=true`: an evaluation writes videos, no dataset yet; leave it out")
+        if self.recording_repo_id is not None and not self.recording:
+            found.append(
+                f"`--eval.recording_repo_id={self.recording_repo_id}` names a place for a recording, which needs "
+                "`--eval.recording=true`"
+            )
         return found
 
     def places(self, cores: int) -> int:
@@ -262,6 +265,11 @@ class TrainConfig:
             )
         if self.env is not None and self.env_eval_freq > 0:
             problems += self.eval.problems()
+            if self.eval.recording:
+                problems.append(
+                    "`--eval.recording=true` is for `mimetic eval`; an evaluation during training writes videos: "
+                    "leave it out"
+                )
         if self.env_eval_freq < 0:
             problems.append(f"`--env_eval_freq={self.env_eval_freq}` must be at least 0")
         if self.job.target not in (None, "local"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import nn
 from toy_env import CAMERA, SIZE_PX, layout, picture
 
 from mimetic.errors import CheckpointError
+from mimetic.evaluate.loading import evaluation_precision
 from mimetic.evaluate.rollout.player import Player, evaluating
 from mimetic.names import STATE
 from mimetic.policies.checkpoint import load_pretrained
@@ -114,6 +116,44 @@ def test_an_action_that_is_not_finite_is_refused():
             parameter.fill_(float("nan"))
     with pytest.raises(CheckpointError, match="not finite"):
         player.sit_down(0).act(observation(0.1), "")
+
+
+def test_autocast_is_on_where_use_amp_asks_for_it_and_nowhere_else():
+    player, pipe = act_player()
+    plain = player.sit_down(0).act(observation(0.3), "")
+    config = replace(player.policy.config, use_amp=True)
+    precision = evaluation_precision(config, torch.device("cpu"))
+    assert precision.autocast_dtype is torch.bfloat16
+    assert "bfloat16 autocast (--policy.use_amp=true)" in precision.reason
+    seen = []
+    player.policy.model.register_forward_hook(lambda *_: seen.append(torch.is_autocast_enabled("cpu")))
+    narrow = Player(player.policy, pipe, pipe, precision=precision).sit_down(0).act(observation(0.3), "")
+    player.sit_down(0).act(observation(0.3), "")
+    assert seen == [True, False]
+    assert not np.array_equal(narrow, plain)
+    np.testing.assert_allclose(narrow, plain, atol=0.05)
+
+
+def test_without_use_amp_weights_keep_their_dtype():
+    config = tiny_act().config
+    found = evaluation_precision(config, torch.device("cpu"))
+    assert found.autocast_dtype is None
+    assert found.reason == "precision: that of the weights, no autocast, on cpu"
+    on_mps = evaluation_precision(replace(config, use_amp=True), torch.device("mps"))
+    assert on_mps.autocast_dtype is None
+    assert "--policy.use_amp=true has no effect on mps" in on_mps.reason
+
+
+def test_a_vision_language_policy_plays_under_autocast_too(monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[2] / "fixtures/smolvla")  # of its backbone
+    loaded = load_pretrained("tiny_cross", config_overrides={"precision": "float32"})
+    precision = evaluation_precision(replace(loaded.config, use_amp=True), torch.device("cpu"))
+    player = Player(loaded.policy, loaded.preprocessor, loaded.postprocessor, precision=precision)
+    seen = {
+        key: np.zeros((32, 32, 3), np.uint8) if "images" in key else np.zeros(feature.shape, np.float32)
+        for key, feature in loaded.config.input_features.items()
+    }
+    assert np.isfinite(player.sit_down(3).act(seen, "pick the cube")).all()
 
 
 def test_modes_of_all_parts_come_back():

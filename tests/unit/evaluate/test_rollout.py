@@ -15,6 +15,7 @@ import toy_env
 
 from mimetic.cli.app import main
 from mimetic.errors import ConfigError
+from mimetic.evaluate.rollout.environment import Shift
 from mimetic.evaluate.rollout.journal import VOLATILE, read_episodes
 from mimetic.evaluate.rollout.run import _needed, evaluate_closed_loop
 from mimetic.train.config import EnvEvalConfig
@@ -271,6 +272,53 @@ def test_a_seed_that_is_left_open_is_drawn_and_kept(toys):
     assert [one.seed for one in more.episodes] == [first, first + 1, first + 2]
 
 
+def test_the_precision_of_an_evaluation_is_written_down(toys):
+    config = toys.config(toys.checkpoint(), "a", n=1)
+    evaluate_closed_loop(replace(config, policy=replace(config.policy, use_amp=True)))
+    stored = json.loads((toys.folder / "a/eval_config.json").read_text())
+    assert stored["precision"] == "precision: bfloat16 autocast (--policy.use_amp=true), on cpu"
+    with pytest.raises(ConfigError, match=r"`--policy.use_amp` was true"):
+        evaluate_closed_loop(replace(config, resume=True))
+
+
+def test_leftovers_of_a_kill_are_removed_and_a_folder_without_a_beginning_is_begun(toys):
+    checkpoint = toys.checkpoint()
+    evaluate_closed_loop(toys.config(checkpoint, "a", n=1))
+    torn = toys.folder / "a/videos/toy_0_0/eval_episode_1.mp4.99.writing"
+    torn.write_bytes(b"half a film")
+    evaluate_closed_loop(toys.config(checkpoint, "a", n=2, resume=True))
+    assert not torn.exists()
+    (toys.folder / "b").mkdir()
+    (toys.folder / "b/eval_config.json.99.writing").write_bytes(b"{")
+    assert evaluate_closed_loop(toys.config(checkpoint, "b", n=1, resume=True)).whole.n == 1
+
+
+def test_splits_are_compared_with_their_reference(toys, monkeypatch):
+    """A policy that knows the starts of the first variation alone."""
+    change = Shift(
+        reference="split_0", short="the points", depends="The policy depends on the points", not_found="None"
+    )
+    tasks = [
+        replace(task, shift=change if task.split == "split_1" else None)
+        for task in toy_env.toy_tasks(toy_env.ToyEnvConfig(splits=2))
+    ]
+    monkeypatch.setattr("mimetic.evaluate.rollout.run.open_tasks", lambda settings: tasks)
+    result = evaluate_closed_loop(toys.config(toys.checkpoint(), "a", n=20, splits=2, ablate="blind", videos=0))
+    (one,) = result.shifts
+    assert (one.there, one.verdict) == ((20, 20), "depends")
+    assert result.headline.startswith("20 of 20 episodes succeeded in split_0: 100 %")
+    assert "in all splits" in result.headline
+    assert result.findings[0] == "Success depends on the points and its pictures"
+    assert result.findings[1].startswith(
+        "The policy depends on the points: success falls from 100 % (split_0, 20 of 20)"
+    )
+    (stored,) = json.loads((result.folder / "closed_loop.json").read_text())["shifts"]
+    assert (stored["split"], stored["reference"], stored["verdict"]) == ("split_1", "split_0", "depends")
+    assert stored["sentence"] == result.findings[1]
+    assert stored["difference"] == pytest.approx(100 * one.difference)
+    assert any("A dependence was looked for in changes as large" in line for line in result.caveats)
+
+
 def test_latency_is_measured_and_judged(toys):
     result = evaluate_closed_loop(toys.config(toys.checkpoint(), "a", n=2))
     assert result.latency is not None
@@ -285,7 +333,7 @@ def test_latency_is_measured_and_judged(toys):
         ({"target_precision": 0.7}, "--target_precision=0.7"),
         ({"videos": -1}, "--videos=-1"),
         ({"eval": EnvEvalConfig(n_episodes=0)}, "--eval.n_episodes=0"),
-        ({"eval": EnvEvalConfig(recording=True)}, "--eval.recording=true"),
+        ({"eval": EnvEvalConfig(recording_repo_id="me/x")}, "needs `--eval.recording=true`"),
         ({"resume": True, "output_dir": None}, "needs `--output_dir`"),
         ({"env": None}, "nothing to evaluate on"),
         ({"stride": 3}, "`--stride` is for an evaluation on recorded episodes"),

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from mimetic.errors import ConfigError
+from mimetic.evaluate.rollout.documents import MEANING
 from mimetic.report.rollout import MOST_STRIPS, write_report
 
 HOSTILE = "<script>alert(1)</script>\"'&"
@@ -22,6 +23,26 @@ def rate(**changes):
         "pc_success": 100 / 3,
         "interval": [6.1, 79.2],
         "mean_length_of_successes": 40.0,
+        **changes,
+    }
+
+
+def shift(**changes):
+    return {
+        "split": HOSTILE,
+        "reference": HOSTILE + "!",
+        "task": None,
+        "verdict": HOSTILE,
+        "is_harder": True,
+        "successes": 6,
+        "n_episodes": 50,
+        "reference_successes": 42,
+        "reference_n_episodes": 50,
+        "difference": -72.0,
+        "difference_interval": [-82.0, -55.0],
+        "p_value": 1e-9,
+        "p_corrected": 4e-9,
+        "detectable": None,
         **changes,
     }
 
@@ -52,8 +73,12 @@ def write(folder, *, episodes=None, **changes):
                 "detectable": 45.0,
             }
         ],
+        "shifts": [shift(), shift(is_harder=False, difference=14.0, difference_interval=[-10.0, 40.0])],
+        "shifts_by_task": [shift(task=HOSTILE)],
+        "reading": HOSTILE + "?",
+        "main": changes.get("overall", rate()),
         "latency": {"keeps_up": True, "fps": 30, "tick_ms": 33.3, "median_ms": 2.0, "p95_ms": 4.0},
-        "meaning": dict.fromkeys(("difference", "difference_interval", "p_value", "detectable"), "words"),
+        "meaning": dict.fromkeys(MEANING, "words"),
         **changes,
     }
     config = {
@@ -95,6 +120,26 @@ def test_every_text_is_escaped(tmp_path):
     assert "&lt;script&gt;" in text
     assert "default-src &#x27;none&#x27;" in text or "default-src 'none'" in text
     assert text.count("data:image/jpeg;base64,") == 1
+
+
+def test_the_picture_of_dependences_shows_falls_to_the_left(tmp_path):
+    """An easier split is shown by what its absence costs, so that every fall points the same way."""
+    text = write_report(write(tmp_path / "a")).read_text()
+    assert "What success depends on" in text
+    assert '<b style="left:14.0%"></b>' in text  # 72 points below the middle, of 200
+    assert "−72 <span>(−82 to −55)</span>" in text
+    assert "−14 <span>(−40 to +10)</span>" in text
+    before = text.index("What success depends on")
+    assert before < text.index("Findings")
+
+
+def test_a_file_of_an_older_version_is_shown_without_it(tmp_path):
+    folder = write(tmp_path / "a", differences=[])
+    document = json.loads((folder / "closed_loop.json").read_text())
+    for name in ("shifts", "shifts_by_task", "reading", "main"):
+        del document[name]
+    (folder / "closed_loop.json").write_text(json.dumps(document))
+    assert "What success depends on" not in write_report(folder).read_text()
 
 
 def test_pictures_come_from_the_folder_only(tmp_path):

@@ -15,10 +15,39 @@ from mimetic.envs.config import CAMERAS, FPS, TASK_NAMES, CellConfig, CellSuiteC
 from mimetic.envs.tasks import TASKS
 from mimetic.envs.units import Units
 from mimetic.envs.vector import Batch, CellGroup
-from mimetic.evaluate.rollout.environment import EnvTask, Shown
+from mimetic.evaluate.rollout.environment import EnvTask, Shift, Shown
 from mimetic.names import ACTION, IMAGES_PREFIX, STATE
 
 NAME = "so101_cell"
+_REFERENCE = "held_out"
+SHIFTS = {
+    "train": Shift(
+        reference=_REFERENCE,
+        short="having seen the very start",
+        depends="The policy has learnt some starts by heart and succeeds less often from new ones between them",
+        not_found="No sign was found that it has learnt starts by heart",
+        is_harder=False,
+    ),
+    "unseen_positions": Shift(
+        reference=_REFERENCE,
+        short="a start like those of the demonstrations",
+        depends="The policy carries over less well to a region without demonstrations",
+        not_found="No difference was found in a region without demonstrations",
+    ),
+    "shifted_camera": Shift(
+        reference=_REFERENCE,
+        short="the camera's place",
+        depends="The policy depends on the camera's place",
+        not_found="No dependence on the camera's place was found",
+    ),
+    "shifted_light": Shift(
+        reference=_REFERENCE,
+        short="the light",
+        depends="The policy depends on the light",
+        not_found="No dependence on the light was found",
+    ),
+}
+"""What the splits change, compared with `held_out`; see `envs/layout.py`."""
 
 
 def cell_tasks(config: CellSuiteConfig) -> list[EnvTask]:
@@ -42,6 +71,8 @@ def _task(config: CellConfig) -> EnvTask:
         open=lambda places, processes: _Cells(config, places, processes),
         units=config.units,
         ranges={STATE: bounds, ACTION: bounds},
+        shift=SHIFTS.get(config.split),
+        robot_type="so101_follower",
     )
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from mimetic.data.store.atomic import write_bytes
 from mimetic.evaluate.rollout.passes import POLICY
 from mimetic.evaluate.rollout.play import Episode
+from mimetic.evaluate.rollout.shifts import ShiftEffect
 from mimetic.evaluate.rollout.summary import Difference, Latency, Rate
 
 FORMAT = "mimetic closed-loop evaluation"
@@ -35,6 +36,13 @@ MEANING = {
     "difference": "success rate of the policy minus that of the other pass over the same episodes, in points",
     "difference_interval": "Newcombe's 95 % interval of that difference (method 10, for pairs), in points",
     "p_value": "exact two-sided McNemar test that both succeed equally often",
+    "shift": "success rate in a split minus that in the split that it is compared with, in points; tasks weigh the "
+    "same",
+    "shift_interval": "Newcombe's 95 % interval of that difference (method 10, for independent rates), in points",
+    "shift_p_value": "Fisher's exact two-sided test that both splits succeed equally often",
+    "shift_p_corrected": "the same, corrected by Holm for the number of comparisons; verdicts go by it",
+    "shift_detectable": "smallest fall that so many episodes find with 80 % chance at the corrected level, in points; "
+    "none where success is too rare to fall",
     "detectable": "smallest difference that so many episodes find with 80 % chance at the 5 % level, in points",
 }
 
@@ -95,6 +103,8 @@ def _mean(values: Sequence[float]) -> float | None:
 def closed_loop(
     *,
     headline: str,
+    main: Rate,
+    reading: str,
     findings: Sequence[str],
     caveats: Sequence[str],
     whole: Rate,
@@ -102,6 +112,8 @@ def closed_loop(
     splits: Sequence[Rate],
     others: Sequence[Rate],
     differences: Sequence[Difference],
+    shifts: Sequence[ShiftEffect],
+    shifts_by_task: Sequence[ShiftEffect],
     latency: Latency | None,
     stopped: Sequence[str],
 ) -> dict[str, Any]:
@@ -109,6 +121,8 @@ def closed_loop(
 
     Args:
         headline: the result in one line.
+        main: the rate that it is about.
+        reading: what success depends on, in one sentence; empty when that was not looked at.
         findings: sentences.
         caveats: sentences.
         whole: all episodes of the policy.
@@ -116,6 +130,8 @@ def closed_loop(
         splits: by split.
         others: rates of other passes.
         differences: against other passes.
+        shifts: split against split.
+        shifts_by_task: the same task by task; empty with one task.
         latency: of the policy.
         stopped: titles of tasks that ended early.
     """
@@ -123,13 +139,17 @@ def closed_loop(
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "headline": headline,
+        "reading": reading,
         "findings": list(findings),
         "caveats": list(caveats),
+        "main": _rate(main),
         "overall": _rate(whole),
         "tasks": [_rate(one) for one in tasks],
         "splits": [_rate(one) for one in splits],
         "other_passes": [_rate(one) for one in others],
         "differences": [_difference(one) for one in differences],
+        "shifts": [_shift(one) for one in shifts],
+        "shifts_by_task": [_shift(one) for one in shifts_by_task],
         "latency": None if latency is None else _latency(latency),
         "stopped_early": list(stopped),
         "meaning": MEANING,
@@ -163,6 +183,29 @@ def _difference(one: Difference) -> dict[str, Any]:
         "difference_interval": [100 * low, 100 * high],
         "p_value": one.p_value,
         "detectable": 100 * one.detectable,
+    }
+
+
+def _shift(one: ShiftEffect) -> dict[str, Any]:
+    (low, high), (successes, n), (other_successes, other_n) = one.interval, one.here, one.there
+    return {
+        "split": one.split,
+        "reference": one.shift.reference,
+        "task": one.task or None,
+        "changes": one.shift.short,
+        "is_harder": one.shift.is_harder,
+        "verdict": one.verdict,
+        "sentence": one.sentence,
+        "successes": successes,
+        "n_episodes": n,
+        "reference_successes": other_successes,
+        "reference_n_episodes": other_n,
+        "difference": number(100 * one.difference),
+        "difference_interval": [100 * low, 100 * high],
+        "p_value": one.p_value,
+        "p_corrected": one.p_corrected,
+        "comparisons": one.comparisons,
+        "detectable": None if one.detectable is None else 100 * one.detectable,
     }
 
 

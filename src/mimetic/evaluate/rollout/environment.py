@@ -55,6 +55,26 @@ class Places(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Shift:
+    """What a variation changes, compared with another one, in words for a report.
+
+    Args:
+        reference: the other variation.
+        short: what is changed, in a few words: "the light".
+        depends: half a sentence for a policy that the change costs successes.
+        not_found: half a sentence where no difference was found.
+        is_harder: whether success is expected to fall from the reference to here; false where this variation is the
+            easier one.
+    """
+
+    reference: str
+    short: str
+    depends: str
+    not_found: str
+    is_harder: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
 class EnvTask:
     """One task in one variation, which gets a success rate of its own.
 
@@ -68,6 +88,9 @@ class EnvTask:
         episode_length: ticks after which an episode is cut off.
         units: of states and actions, as the environment's settings name them; empty where there is no choice.
         ranges: feature -> smallest and largest value of each number (D,); where known.
+        shift: what the variation changes; None where nothing is to be compared.
+        robot_type: for datasets recorded in it; None where there is no such robot.
+        picture_flags: settings of the width and height of its pictures; None where they have one size.
         open: (places, processes) -> the places; 0 processes runs all in this one.
     """
 
@@ -81,6 +104,9 @@ class EnvTask:
     open: Callable[[int, int], Places]
     units: str = ""
     ranges: Mapping[str, tuple[NDArray[Any], NDArray[Any]]] = field(default_factory=dict)
+    shift: Shift | None = None
+    robot_type: str | None = None
+    picture_flags: tuple[str, str] | None = ("width", "height")
 
     @property
     def folder(self) -> str:

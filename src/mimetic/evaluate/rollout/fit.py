@@ -100,7 +100,7 @@ def require_fit(
         )
     for name, feature in wanted.items():
         if name in renamed:
-            _check_shape(name, tuple(feature.shape), offered[renamed[name]], config, problems, hints, policy)
+            _check_shape(name, tuple(feature.shape), offered[renamed[name]], config, task, problems, hints, policy)
     output = config.action_feature
     if output is not None and tuple(output.shape) != tuple(task.features[ACTION].shape):
         problems.append(
@@ -120,6 +120,7 @@ def _check_shape(
     shape: tuple[int, ...],
     feature: DatasetFeature,
     config: PolicyConfig,
+    task: EnvTask,
     problems: list[str],
     hints: list[str],
     policy: str,
@@ -130,7 +131,9 @@ def _check_shape(
                 f"{policy} was trained with `{name}` of {shape[2]}x{shape[1]} pixels, and the environment shows "
                 f"{feature.chw[2]}x{feature.chw[1]}"
             )
-            hints.append(f"`--env.width={shape[2]} --env.height={shape[1]}`")
+            if task.picture_flags is not None:
+                width, height = task.picture_flags
+                hints.append(f"`--env.{width}={shape[2]} --env.{height}={shape[1]}`")
     elif tuple(feature.shape) != shape:
         problems.append(f"{policy} reads `{name}` of {_size(shape)}, and the environment has {_size(feature.shape)}")
 
@@ -138,10 +141,15 @@ def _check_shape(
 def _check_training(training: Training, task: EnvTask, problems: list[str], hints: list[str], policy: str) -> None:
     if training.fps and abs(training.fps - task.fps) > 1e-6:
         problems.append(f"{policy} was trained at {training.fps:g} Hz, and the environment runs at {task.fps} Hz")
-        hints.append("train on data of the environment's rate; a policy moves at the speed it was taught")
+        hints.append(
+            "train on data of the environment's rate; a policy moves at the speed it was taught"
+            + ("" if task.units else f"; or, where the data only names another rate, `--env.fps={training.fps:g}`")
+        )
     for key, names in training.names.items():
         feature = task.features.get(key)
         if feature is None or feature.is_camera or len(names) != int(np.prod(feature.shape)):
+            continue
+        if feature.flat_names is None:  # an environment whose package names nothing
             continue
         own = tuple(joint_names(feature.flat_names, len(names), key))
         which = next((index for index in range(len(own)) if _bare(own[index]) != _bare(names[index])), None)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from mimetic.evaluate.loading import evaluation_precision
 from mimetic.evaluate.rollout.adapters import open_tasks
 from mimetic.evaluate.rollout.documents import number
 from mimetic.evaluate.rollout.fit import read_dataset, require_fit
@@ -62,7 +63,9 @@ class InTraining:
     ) -> Mapping[str, Any] | None:
         """Let the policy play; see `EnvironmentEvaluation`."""
         started = time.monotonic()
-        player = Player(policy, preprocessor, postprocessor)
+        # As `mimetic eval` would play the checkpoint, whatever precision the training has.
+        precision = evaluation_precision(policy.config, policy.device)
+        player = Player(policy, preprocessor, postprocessor, precision=precision)
         count = self.config.eval.n_episodes
         found: list[Episode] = []
         with (

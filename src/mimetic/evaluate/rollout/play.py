@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mimetic.data.store.atomic import write_bytes
 from mimetic.errors import MimeticError
@@ -92,6 +93,16 @@ class Plan:
     strips: bool = True
 
 
+class Keeps(Protocol):
+    """Records an episode (`recorder.Take`)."""
+
+    def add(self, observation: Mapping[str, NDArray[Any]], action: NDArray[np.float64]) -> None:
+        """Take the next tick."""
+
+    def outcome(self, reward: float, *, done: bool, success: bool) -> None:
+        """What its action led to."""
+
+
 @dataclass
 class _Playing:
     """An episode in a place."""
@@ -101,6 +112,7 @@ class _Playing:
     film: Film
     instruction: str
     begun: float
+    take: Keeps | None = None
     length: int = 0
     rewards: list[float] = field(default_factory=list)
 
@@ -112,6 +124,7 @@ def play(
     todo: Sequence[int],
     *,
     on_open: Callable[[Places], None] = lambda places: None,
+    keep: Callable[[int], Keeps] | None = None,
 ) -> Generator[Episode, None, None]:
     """Play episodes.
 
@@ -123,6 +136,7 @@ def play(
         plan: how.
         todo: numbers of the episodes, ascending.
         on_open: is given the environment before the first episode.
+        keep: called with the number of an episode that begins, for the take that records it.
 
     Yields:
         Each episode when it ends; not in order. Closing the iterator ends the others and leaves no half film.
@@ -136,11 +150,16 @@ def play(
         return
     places = task.open(count, min(plan.processes, count) if count > 1 else 0)
     playing: dict[int, _Playing] = {}
+
+    def begin(place: int) -> Shown:
+        episode = waiting.pop()
+        return _begin(task, player, plan, places, place, episode, playing, None if keep is None else keep(episode))
+
     try:
         on_open(places)
         shown = None
         for place in range(count):
-            shown = _begin(task, player, plan, places, place, waiting.pop(), playing)
+            shown = begin(place)
         if shown is not None:
             player.warm_up({name: value[0] for name, value in shown.observation.items()}, shown.instructions[0])
         actions: Any = None
@@ -150,14 +169,16 @@ def play(
                 action = _act(task, one, shown, place)
                 actions = np.zeros((count, len(action))) if actions is None else actions
                 actions[place] = action
-            shown = places.step(actions)
+                if one.take is not None:
+                    one.take.add({name: value[place] for name, value in shown.observation.items()}, action)
+            stepped = shown = places.step(actions)
             for place, one in list(playing.items()):
-                _note(one, shown, place)
-                if shown.is_over[place]:
-                    yield _finish(task, plan, one, success=bool(shown.is_success[place]))
+                _note(one, stepped, place)  # what a beginning shows has no rewards of this tick
+                if stepped.is_over[place]:
+                    yield _finish(task, plan, one, success=bool(stepped.is_success[place]))
                     del playing[place]
                     if waiting:
-                        shown = _begin(task, player, plan, places, place, waiting.pop(), playing)
+                        shown = begin(place)
     finally:
         for one in playing.values():
             one.film.abort()
@@ -172,6 +193,7 @@ def _begin(
     place: int,
     episode: int,
     playing: dict[int, _Playing],
+    take: Keeps | None,
 ) -> Shown:
     seed = plan.seed + episode
     shown = places.begin(place, seed)
@@ -179,7 +201,8 @@ def _begin(
     if plan.folder is not None and episode < plan.videos:
         path = plan.folder / _video(task, plan, episode)
         path.parent.mkdir(parents=True, exist_ok=True)
-    one = _Playing(episode, player.sit_down(seed), Film(path, task.fps), shown.instructions[place], time.monotonic())
+    film = Film(path, task.fps)
+    one = _Playing(episode, player.sit_down(seed), film, shown.instructions[place], time.monotonic(), take)
     playing[place] = one  # before the first picture: whatever fails from here on, the film is closed
     _film(one, shown, place)
     return shown
@@ -196,6 +219,9 @@ def _act(task: EnvTask, one: _Playing, shown: Shown, place: int) -> Any:
 def _note(one: _Playing, shown: Shown, place: int) -> None:
     one.length += 1
     one.rewards.append(float(shown.rewards[place]))
+    if one.take is not None:
+        over, success = bool(shown.is_over[place]), bool(shown.is_success[place])
+        one.take.outcome(one.rewards[-1], done=over, success=success)
     _film(one, shown, place)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mimetic.accelerators.precision import Precision
 from mimetic.errors import CheckpointError, ShapeError
 from mimetic.names import TASK
 from mimetic.policies.base import Policy
@@ -51,15 +52,23 @@ class Player:
         preprocessor: raw batch -> batch on the device.
         postprocessor: normalised action -> action in the units of the environment.
         alter: changes a raw batch in place before the policy sees it.
+        precision: that it predicts in; None: that of its weights.
     """
 
     def __init__(
-        self, policy: Policy, preprocessor: Pipeline, postprocessor: Pipeline, *, alter: Alter | None = None
+        self,
+        policy: Policy,
+        preprocessor: Pipeline,
+        postprocessor: Pipeline,
+        *,
+        alter: Alter | None = None,
+        precision: Precision | None = None,
     ) -> None:
         self.policy = policy
         self.preprocessor = preprocessor
         self.postprocessor = postprocessor
         self.alter = alter
+        self.precision = precision
         self._is_warm = False
 
     def warm_up(self, observation: Mapping[str, NDArray[Any]], instruction: str) -> None:
@@ -97,8 +106,10 @@ class Seat:
         """
         started = time.perf_counter()
         batch = _Batch(lambda: self._prepare(observation, instruction))
+        precision = self._player.precision
         with torch.no_grad(), self._random:
-            action = self._policy.select_action(batch)
+            with precision.autocast() if precision is not None else nullcontext():
+                action = self._policy.select_action(batch)
             action = self._player.postprocessor.run_action(action)
         if action.dim() != 2 or action.shape[0] != 1:
             raise ShapeError(f"the policy gave an action of shape {tuple(action.shape)} where (1, numbers) is needed")

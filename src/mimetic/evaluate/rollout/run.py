@@ -6,28 +6,25 @@ Nothing of the result depends on how many environments run at once, on processes
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import logging
 import os
-import platform
-import secrets
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from mimetic import __version__
+from mimetic.accelerators.tf32 import apply_tf32
 from mimetic.config.check import require_valid
-from mimetic.config.codec import encode
+from mimetic.data.publish import push_dataset
+from mimetic.data.store.atomic import TEMPORARY
 from mimetic.errors import ConfigError
 from mimetic.evaluate.config import EvalConfig
-from mimetic.evaluate.loading import changed_settings, evaluation_device
+from mimetic.evaluate.loading import evaluation_device
 from mimetic.evaluate.rollout import summary
 from mimetic.evaluate.rollout.adapters import open_tasks
+from mimetic.evaluate.rollout.contestant import Contestant, load_contestant
 from mimetic.evaluate.rollout.documents import (
     CLOSED_LOOP,
     EVAL_CONFIG,
@@ -39,30 +36,20 @@ from mimetic.evaluate.rollout.documents import (
 )
 from mimetic.evaluate.rollout.environment import EnvTask, Places
 from mimetic.evaluate.rollout.fit import read_training, require_fit
+from mimetic.evaluate.rollout.identity import identify, only_one, stored_identity
 from mimetic.evaluate.rollout.intervals import enough
 from mimetic.evaluate.rollout.journal import Journal
 from mimetic.evaluate.rollout.passes import COMPARE, POLICY, plan_removals
 from mimetic.evaluate.rollout.play import VIDEOS, Episode, Plan, play
 from mimetic.evaluate.rollout.player import Alter, Player
-from mimetic.hub.policies import find_policy
-from mimetic.policies.checkpoint import Pretrained, load_pretrained
+from mimetic.evaluate.rollout.recorder import RECORDINGS, Recorder, in_order, recording_folder
+from mimetic.evaluate.rollout.shifts import ShiftEffect, reading, shift_effects
+from mimetic.hub.upload import check_push_id, require_repo
 
 logger = logging.getLogger(__name__)
 Progress = Callable[[int, int, str], None]
 _LOG_EVERY_S = 30.0
-# What may differ between an evaluation and its continuation.
-_FREE = (
-    "output_dir",
-    "job_name",
-    "resume",
-    "json",
-    "report",
-    "eval",
-    "policy.device",
-    "policy.pretrained_path",
-    "compare",
-    "ablate",
-)
+_RECORDING_FLAG = "--eval.recording_repo_id"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +66,7 @@ class ClosedLoopResult:
         tasks: by task and split.
         splits: by split, where there are several.
         differences: against other passes over the same episodes.
+        shifts: splits compared with the one that they are compared with.
         latency: of the policy; None when it never predicted.
         document: the content of closed_loop.json.
     """
@@ -92,6 +80,7 @@ class ClosedLoopResult:
     tasks: tuple[summary.Rate, ...]
     splits: tuple[summary.Rate, ...]
     differences: tuple[summary.Difference, ...]
+    shifts: tuple[ShiftEffect, ...]
     latency: summary.Latency | None
     document: Mapping[str, Any] = field(repr=False)
 
@@ -116,32 +105,37 @@ def evaluate_closed_loop(
     assert config.policy.pretrained_path is not None
     assert config.output_dir is not None
     folder = config.output_dir
-    stored = _stored(folder, resumes=config.resume)
+    stored = stored_identity(folder, resumes=config.resume)
     tasks = open_tasks(config.env)
     device, reason = evaluation_device(config.policy, origins or {})
     logger.info("device: %s (%s)", device, reason)
-    first = _load(config, config.policy.pretrained_path, str(device), config.policy.pretrained_revision, own=True)
-    second = None if config.compare is None else _load(config, config.compare, str(device), None, own=False)
+    _require_repositories(config, tasks)
+    tf32 = apply_tf32(True, device)  # as in training, and in LeRobot's evaluation
+    place, revision = config.policy.pretrained_path, config.policy.pretrained_revision
+    first = load_contestant(config, place, str(device), revision, own=True)
+    second = None if config.compare is None else load_contestant(config, config.compare, str(device), None, own=False)
     inputs = [
         require_fit(one.loaded.config, one.loaded.preprocessor, tasks[0], read_training(one.folder), policy=one.words)
         for one in (first, second)
         if one is not None
     ]
-    run = _Run(config, tasks, first, second, inputs[0], _identity(config, first, second, device, reason, stored))
-    run.open_folder(stored)
-    started = time.monotonic()
-    run.play_all(on_progress)
-    return run.finish(time.monotonic() - started)
-
-
-@dataclass(frozen=True)
-class _Contestant:
-    """A policy that plays, where it comes from, and words for messages."""
-
-    loaded: Pretrained
-    folder: Path
-    words: str
-    digest: str
+    precision = ", ".join(part for part in (first.precision.reason, tf32) if part)
+    logger.info("%s", precision)
+    if second is not None and second.precision.autocast_dtype != first.precision.autocast_dtype:
+        logger.warning("the second checkpoint: %s", second.precision.reason)
+    run = _Run(
+        config,
+        tasks,
+        first,
+        second,
+        inputs[0],
+        identify(config, first, second, f"{device} ({reason})", precision, stored),
+    )
+    with only_one(folder):
+        run.open_folder(stored)
+        started = time.monotonic()
+        run.play_all(on_progress)
+        return run.finish(time.monotonic() - started)
 
 
 class _Run:
@@ -149,8 +143,8 @@ class _Run:
         self,
         config: EvalConfig,
         tasks: list[EnvTask],
-        first: _Contestant,
-        second: _Contestant | None,
+        first: Contestant,
+        second: Contestant | None,
         inputs: Mapping[str, str],
         identity: dict[str, Any],
     ) -> None:
@@ -165,28 +159,29 @@ class _Run:
         self._others: list[str] = []
 
     def open_folder(self, stored: Mapping[str, Any] | None) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
         if stored is None:
             self._write_identity()
+        else:
+            _remove_leftovers(self.folder)
         self.journal = Journal(self.folder)
         if self.journal.episodes:
             logger.info("Going on after %d finished episodes", len(self.journal.episodes))
 
     def play_all(self, on_progress: Progress | None) -> None:
         """The policy with everything first; the other passes play as many episodes as it did."""
-        self._play_pass(POLICY, Player(*_parts(self.first.loaded)), on_progress)
-        others: dict[str, tuple[Pretrained, Alter | None]] = {}
+        self._play_pass(POLICY, self.first.player(), on_progress)
+        others: dict[str, tuple[Contestant, Alter | None]] = {}
         if self.second is not None:
-            others[COMPARE] = (self.second.loaded, None)
+            others[COMPARE] = (self.second, None)
         said = [one.instruction for one in self._episodes(POLICY)]
         removals = plan_removals(self.config.ablate, self.first.loaded, self.inputs, said)
         self.notes += removals.notes
         for note in removals.notes:
             logger.warning("--ablate=%s: %s", self.config.ablate, note[:1].lower() + note[1:])
-        others |= {name: (self.first.loaded, alter) for name, alter in removals.alter.items()}
+        others |= {name: (self.first, alter) for name, alter in removals.alter.items()}
         self._others = list(others)
-        for name, (loaded, alter) in others.items():
-            self._play_pass(name, Player(*_parts(loaded), alter=alter), on_progress)
+        for name, (contestant, alter) in others.items():
+            self._play_pass(name, contestant.player(alter), on_progress)
 
     def _play_pass(self, name: str, player: Player, on_progress: Progress | None) -> None:
         for task in self.tasks:
@@ -195,10 +190,20 @@ class _Run:
             done = self._outcomes(name, task)
             count = _needed(done, limit, target)
             todo = [] if count is not None else [number for number in range(limit) if number not in done]
-            with contextlib.closing(
-                play(task, player, self._plan(name), todo, on_open=self._compare_description)
-            ) as episodes:
-                for episode in episodes:
+            with contextlib.ExitStack() as stack:
+                recorder = self._recorder(name, task, len(done))
+                if recorder is not None:
+                    stack.enter_context(recorder)
+                episodes = play(
+                    task,
+                    player,
+                    self._plan(name),
+                    todo,
+                    on_open=lambda places, recorder=recorder: self._open(places, recorder),  # type: ignore[misc]
+                    keep=None if recorder is None else recorder.begin,
+                )
+                stack.enter_context(contextlib.closing(episodes))
+                for episode in in_order(recorder, episodes):
                     self.journal.add(episode)
                     done[episode.episode] = episode.success
                     self._tell(name, task, done, on_progress)
@@ -212,6 +217,21 @@ class _Run:
                     self.stopped.append(f"{task.title} after {count} of at most {limit} episodes")
                     logger.info("%s: stopped after %d episodes, which are enough", task.title, count)
 
+    def _recorder(self, name: str, task: EnvTask, n_known: int) -> Recorder | None:
+        if name != POLICY or not self.config.eval.recording:
+            return None
+        checkpoint = self.identity["checkpoint"]
+        origin = {
+            "policy": {name: checkpoint[name] for name in ("type", "sha256")},
+            "first_seed": self.identity["seed"],
+        }
+        return Recorder(self.folder, task, origin, n_known)
+
+    def _open(self, places: Places, recorder: Recorder | None) -> None:
+        self._compare_description(places)
+        if recorder is not None:
+            recorder.describe(json.loads(json.dumps(places.description())))
+
     def _plan(self, name: str) -> Plan:
         settings = self.config.eval
         cores = os.cpu_count() or 1
@@ -222,9 +242,13 @@ class _Run:
             places=places,
             processes=min(places, cores) if settings.use_async_envs and places > 1 else 0,
             folder=self.folder,
-            videos=self.config.videos if name in (POLICY, COMPARE) else 0,
+            videos=self.config.videos if name in self._filmed() else 0,
             video_folder=VIDEOS if name == POLICY else f"{VIDEOS}_{name}",
         )
+
+    def _filmed(self) -> tuple[str, ...]:
+        """Passes that are filmed; a recording holds its pictures itself, as in LeRobot."""
+        return (COMPARE,) if self.config.eval.recording else (POLICY, COMPARE)
 
     def _outcomes(self, name: str, task: EnvTask) -> dict[int, bool]:
         return {
@@ -284,17 +308,28 @@ class _Run:
         splits = summary.rates_by(own, lambda one: one.split)
         splits = splits if len(splits) > 1 and len(tasks) > len(splits) else []
         differences = [summary.difference(episodes, name) for name in others]
+        shifts = shift_effects(own, self.tasks)
+        depends = reading(shifts, differences)
         speed = summary.latency(own, self.tasks[0].fps, int(getattr(self.first.loaded.config, "n_action_steps", 1)))
-        findings = [one.sentence for one in differences] + self.notes + ([speed.sentence] if speed else [])
+        findings = [depends] if depends and len(shifts) + len(differences) > 1 else []
+        findings += [one.sentence for one in shifts] + [one.sentence for one in differences] + self.notes
+        findings += [speed.sentence] if speed else []
         caveats = summary.caveats(
             tasks,
             stopped=self.stopped,
             target=self.config.target_precision,
             splits=[task.split for task in self.tasks],
             compares=self.second is not None,
+            shifts=bool(shifts),
         )
+        reference = {one.shift.reference for one in shifts}
+        main = next((one for one in summary.rates_by(own, lambda one: one.split) if one.title in reference), whole)
         document = closed_loop(
-            headline=summary.headline(whole),
+            headline=summary.headline(main, whole),
+            main=main,
+            reading=depends,
+            shifts=shifts,
+            shifts_by_task=shift_effects(own, self.tasks, by_task=True) if len(tasks) > len(shifts) + 1 else [],
             findings=findings,
             caveats=caveats,
             whole=whole,
@@ -309,6 +344,7 @@ class _Run:
         info = eval_info(policy_episodes(episodes), folder=self.folder, seconds=seconds)
         write_document(self.folder / EVAL_INFO, info)
         write_document(self.folder / CLOSED_LOOP, document)
+        self._push()
         return ClosedLoopResult(
             folder=self.folder,
             episodes=tuple(episodes),
@@ -319,15 +355,55 @@ class _Run:
             tasks=tuple(tasks),
             splits=tuple(splits),
             differences=tuple(differences),
+            shifts=tuple(shifts),
             latency=speed,
             document=document,
         )
+
+    def _push(self) -> None:
+        """Send the recordings to the hub, where that was asked for; everything else is written by then."""
+        settings = self.config.eval
+        if not settings.recording or not settings.recording_repo_id:
+            return
+        for repo_id, task in zip(_repositories(settings.recording_repo_id, self.tasks), self.tasks, strict=True):
+            pushed = push_dataset(
+                recording_folder(self.folder, task), repo_id, private=settings.recording_private, flag=_RECORDING_FLAG
+            )
+            logger.info("%s: pushed to %s, commit %s", task.title, pushed.repo_id, pushed.commit)
 
     def _seconds(self, seconds: float) -> float:
         """Time of the evaluation in all its parts."""
         self.identity["seconds"] = round(self.identity.get("seconds", 0.0) + seconds, 3)
         self._write_identity()
         return float(self.identity["seconds"])
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Files that a kill left half written; a recording sees to its own."""
+    parts = [path for path in folder.iterdir() if path.is_dir() and path.name != RECORDINGS and not path.is_symlink()]
+    for path in [*folder.glob(f"*{TEMPORARY}"), *(path for part in parts for path in part.rglob(f"*{TEMPORARY}"))]:
+        path.unlink(missing_ok=True)
+
+
+def _require_repositories(config: EvalConfig, tasks: Sequence[EnvTask]) -> None:
+    """Refuse, before anything is played, a recording that could not be pushed."""
+    settings = config.eval
+    if settings.recording and settings.recording_repo_id:
+        for repo_id in _repositories(settings.recording_repo_id, tasks):
+            check_push_id(repo_id, _RECORDING_FLAG)
+            found = require_repo(
+                repo_id,
+                private=settings.recording_private,
+                create=False,
+                repo_type="dataset",
+                flag=_RECORDING_FLAG,
+            )
+            logger.info("%s", found)
+
+
+def _repositories(repo_id: str, tasks: Sequence[EnvTask]) -> list[str]:
+    """Where each task's recording goes: the named repository, or with several tasks one for each."""
+    return [repo_id] if len(tasks) == 1 else [f"{repo_id}_{task.folder}" for task in tasks]
 
 
 def _needed(done: Mapping[int, bool], limit: int, target: float) -> int | None:
@@ -340,137 +416,3 @@ def _needed(done: Mapping[int, bool], limit: int, target: float) -> int | None:
         if found is not None:
             return found
     return limit if whole == limit else None
-
-
-def _parts(loaded: Pretrained) -> tuple[Any, Any, Any]:
-    return loaded.policy, loaded.preprocessor, loaded.postprocessor
-
-
-def _load(config: EvalConfig, place: str, device: str, revision: str | None, *, own: bool) -> _Contestant:
-    assert config.policy is not None
-    folder = find_policy(place, revision=revision)
-    loaded = load_pretrained(
-        folder,
-        device=device,
-        config_overrides=changed_settings(config.policy, folder) if own else None,
-        allow_missing=config.allow_missing,
-        stats_dataset=config.stats_dataset,
-        rename_map=config.rename_map,
-    )
-    logger.info("policy: %s, %s", folder, loaded.report.summary())
-    return _Contestant(loaded, folder, "the policy" if own else f"the policy of `--compare={place}`", _digest(folder))
-
-
-def _digest(folder: Path) -> str:
-    """SHA-256 of the files that decide what a policy does."""
-    whole = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        if path.suffix == ".safetensors" or path.name in ("config.json", "adapter_config.json"):
-            with path.open("rb") as file:
-                whole.update(f"{path.name}\0".encode() + hashlib.file_digest(file, "sha256").digest())
-    return whole.hexdigest()
-
-
-def _stored(folder: Path, *, resumes: bool) -> dict[str, Any] | None:
-    """What an evaluation that is gone on with wrote about itself.
-
-    Raises:
-        ConfigError: the folder holds an evaluation and nobody asked to go on, or holds none.
-    """
-    path = folder / EVAL_CONFIG
-    if not resumes:
-        if folder.exists() or folder.is_symlink():
-            go_on = ", or go on with it by `--resume=true`" if path.is_file() else ""
-            raise ConfigError(
-                f"the output folder `{folder}` exists already",
-                f"choose another `--output_dir`, or leave it out for a new one named by the time{go_on}",
-            )
-        return None
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(stored["settings"], dict) or not isinstance(stored["seed"], int):
-            raise TypeError("it has no settings")
-        return dict(stored)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
-            f"`--resume=true`: `{folder}` holds no evaluation in an environment to go on with ({path.name}: {error})",
-            "leave `--resume` out to begin one in a new folder",
-        ) from error
-
-
-def _identity(
-    config: EvalConfig,
-    first: _Contestant,
-    second: _Contestant | None,
-    device: torch.device,
-    reason: str,
-    stored: dict[str, Any] | None,
-) -> dict[str, Any]:
-    """What defines the evaluation; compared with the stored one, which then goes on.
-
-    Raises:
-        ConfigError: the command asks for another evaluation than the stored one.
-    """
-    settings = encode(replace(config, policy=first.loaded.config), full=True)
-    settings["policy"]["pretrained_path"] = str(first.folder)
-    identity: dict[str, Any] = {
-        "format": "mimetic closed-loop evaluation settings",
-        "format_version": 1,
-        "seed": secrets.randbits(31) if config.seed is None else config.seed,
-        "checkpoint": {"path": str(first.folder), "type": first.loaded.config.type_name, "sha256": first.digest},
-        "compare": None if second is None else {"path": str(second.folder), "sha256": second.digest},
-        "device": f"{device} ({reason})",
-        "versions": {
-            "mimetic": __version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
-        "environments": {},
-        "settings": json.loads(json.dumps(settings, default=str)),
-    }
-    if stored is None:
-        return identity
-    problems = _differences(stored, identity, seed_matters=config.seed is not None)
-    if problems:
-        raise ConfigError(
-            f"`{config.output_dir}` holds another evaluation: {'; '.join(problems)}",
-            "repeat the command that began it, with `--resume=true`, or begin a new one in another `--output_dir`",
-        )
-    identity["seed"] = stored["seed"]
-    identity["environments"] = dict(stored.get("environments") or {})
-    identity["seconds"] = stored.get("seconds", 0.0)
-    return identity
-
-
-def _differences(stored: Mapping[str, Any], new: Mapping[str, Any], *, seed_matters: bool) -> list[str]:
-    found = []
-    if stored.get("checkpoint", {}).get("sha256") != new["checkpoint"]["sha256"]:
-        found.append(f"its policy is {stored.get('checkpoint', {}).get('path')}, with other weights or settings")
-    if stored.get("compare") and new["compare"] and stored["compare"].get("sha256") != new["compare"]["sha256"]:
-        found.append(f"its second policy is {stored['compare'].get('path')}")
-    if seed_matters and stored["seed"] != new["seed"]:
-        found.append(f"`--seed` was {stored['seed']}")
-    was, now = stored["settings"], new["settings"]
-    if stored.get("compare") and not new["compare"]:
-        found.append(f"`--compare` was {stored['compare'].get('path')}")
-    if was.get("ablate") not in ("none", now["ablate"]):
-        found.append(f"`--ablate` was {was.get('ablate')}")
-    least = (was.get("eval") or {}).get("n_episodes", 0)
-    if now["eval"]["n_episodes"] < least:
-        found.append(f"`--eval.n_episodes` was {least}, and an evaluation only grows")
-    before, after = _flat(stored["settings"]), _flat(new["settings"])
-    for name in sorted(before.keys() | after.keys()):
-        is_free = any(name == free or name.startswith(free + ".") for free in (*_FREE, "seed"))
-        if not is_free and before.get(name) != after.get(name):
-            found.append(f"`--{name}` was {json.dumps(before.get(name))}")
-    return found
-
-
-def _flat(group: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in group.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat

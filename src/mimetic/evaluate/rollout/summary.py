@@ -222,17 +222,30 @@ def latency(episodes: Sequence[Episode], fps: float, n_action_steps: int) -> Lat
     )
 
 
-def headline(whole: Rate) -> str:
-    """The result in one line."""
-    low, high = whole.interval
+def headline(main: Rate, whole: Rate) -> str:
+    """The result in one line.
+
+    Args:
+        main: what counts first: the split that others are compared with, or everything.
+        whole: everything.
+    """
+    low, high = main.interval
+    place = "" if main is whole else f" in {main.title}"
+    rest = "" if main is whole else f"; {whole.successes} of {whole.n} in all splits"
     return (
-        f"{whole.successes} of {whole.n} episodes succeeded: {100 * whole.share:.0f} % "
-        f"(95 % interval {100 * low:.0f} to {100 * high:.0f} %)"
+        f"{main.successes} of {main.n} episodes succeeded{place}: {100 * main.share:.0f} % "
+        f"(95 % interval {100 * low:.0f} to {100 * high:.0f} %){rest}"
     )
 
 
 def caveats(
-    rates: Sequence[Rate], *, stopped: Sequence[str], target: float, splits: Sequence[str], compares: bool
+    rates: Sequence[Rate],
+    *,
+    stopped: Sequence[str],
+    target: float,
+    splits: Sequence[str],
+    compares: bool,
+    shifts: bool = False,
 ) -> list[str]:
     """How far the numbers can be trusted.
 
@@ -242,6 +255,7 @@ def caveats(
         target: half-width at which they did.
         splits: evaluated variations.
         compares: whether two checkpoints were compared.
+        shifts: whether variations were compared with each other.
     """
     found = []
     few = min((one.n for one in rates), default=0)
@@ -263,6 +277,11 @@ def caveats(
         found.append(
             "This compares two trained checkpoints, not two recipes: training again with another seed alone moves "
             "success by several points, so train each recipe with three seeds or more before you believe in one"
+        )
+    if shifts:
+        found.append(
+            "A dependence was looked for in changes as large as the splits make; one that was not found may show in a "
+            "larger change"
         )
     found.append(
         "The interval covers the chance of these starts; a simulator's success does not carry over to a robot by itself"

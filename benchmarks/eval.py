@@ -1,0 +1,139 @@
+"""Claim: with environments in processes of their own an evaluation is faster than with one after the other.
+
+python -m benchmarks.eval [--rounds 3] [--episodes 8] [--renderer auto]
+
+A small ACT (random weights, 10 executed steps a prediction) plays `reach` in the simulated cell with two 96x96 cameras,
+60 control ticks an episode, without films. The baseline is one environment in the process of the policy; the others
+have as many processes as cores. Starting is left out: it is paid once. Every way plays the same episodes, which is
+checked. Needs a machine with nothing else to do, and `mimetic[sim]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from benchmarks.measure import Row, interleave, report
+from mimetic.data.features import policy_features
+from mimetic.envs.config import CellConfig, CellSuiteConfig
+from mimetic.evaluate.rollout.cell import cell_features, cell_tasks
+from mimetic.evaluate.rollout.environment import EnvTask
+from mimetic.evaluate.rollout.passes import POLICY
+from mimetic.evaluate.rollout.play import Plan, play
+from mimetic.evaluate.rollout.player import Player
+from mimetic.features import FeatureType
+from mimetic.policies.act.config import ACTConfig
+from mimetic.policies.build import make_policy
+from mimetic.processing.standard import standard_pipelines
+
+TARGET = 1.0
+_TICKS = 60
+_SEED = 1000
+
+
+def measure(rounds: int, episodes: int, renderer: str) -> tuple[list[Row], dict[str, Any]]:
+    """Rows of the table and the figures of every round."""
+    torch.set_num_threads(1)
+    player = _player()
+    (task,) = cell_tasks(CellSuiteConfig(task="reach", renderer=renderer, episode_length=_TICKS))
+    cores = os.cpu_count() or 1
+    ways = {"one after the other": (1, 0)} | {f"{n} at once": (n, min(n, cores)) for n in (cores, 2 * cores)}
+    played: dict[str, list[int]] = {}
+    sides = {name: _way(task, player, *way, episodes, played, name) for name, way in ways.items()}
+    results = interleave(sides, rounds)
+    if len({tuple(lengths) for lengths in played.values()}) != 1:
+        raise SystemExit(f"the ways played different episodes: {played}")
+    base = max(one["ticks_s"] for one in results["one after the other"])
+    rows = []
+    for name, (places, processes) in ways.items():
+        best = max(results[name], key=lambda one: one["ticks_s"])
+        rows.append(
+            Row(
+                f"{places} environments, {processes} other processes",
+                f"{best['ticks_s']:.0f} ticks/s",
+                f"{base:.0f} ticks/s",
+                best["ticks_s"] / base,
+                TARGET if processes else None,
+                f"{best['episodes_min']:.0f} episodes/min of {_TICKS} ticks; policy {100 * best['policy']:.0f} % of "
+                f"the time, {best['prediction_ms']:.1f} ms a prediction",
+            )
+        )
+    return rows, {"rounds": results, "load": os.getloadavg()[0], "renderer": renderer}
+
+
+def _player() -> Player:
+    features = policy_features(cell_features(CellConfig()))
+    inputs = {key: one for key, one in features.items() if one.type is not FeatureType.ACTION}
+    outputs = {key: one for key, one in features.items() if one.type is FeatureType.ACTION}
+    config = ACTConfig(
+        input_features=inputs,
+        output_features=outputs,
+        chunk_size=20,
+        n_action_steps=10,
+        dim_model=64,
+        n_heads=4,
+        dim_feedforward=128,
+        n_encoder_layers=2,
+        pretrained_backbone_weights=None,
+        device="cpu",
+    )
+    torch.manual_seed(0)
+    stats = {
+        key: {"mean": torch.full((3, 1, 1), 0.5), "std": torch.full((3, 1, 1), 0.25)}
+        if one.type is FeatureType.VISUAL
+        else {"mean": torch.zeros(6), "std": torch.full((6,), 30.0)}
+        for key, one in features.items()
+    }
+    pipelines = standard_pipelines(
+        input_features=inputs, output_features=outputs, norm_map=config.norm_map, stats=stats
+    )
+    return Player(make_policy(config, device="cpu"), *pipelines)
+
+
+def _way(
+    task: EnvTask,
+    player: Player,
+    places: int,
+    processes: int,
+    episodes: int,
+    played: dict[str, list[int]],
+    name: str,
+) -> Callable[[], Mapping[str, float]]:
+    plan = Plan(run=POLICY, seed=_SEED, places=places, processes=processes)
+
+    def once() -> Mapping[str, float]:
+        opened: list[float] = []
+        found = sorted(
+            play(task, player, plan, range(episodes), on_open=lambda _: opened.append(time.perf_counter())),
+            key=lambda one: one.episode,
+        )
+        seconds = time.perf_counter() - opened[0]
+        played[name] = [one.length for one in found]
+        latencies = sorted(value for one in found for value in one.latency_ms)
+        return {
+            "ticks_s": sum(one.length for one in found) / seconds,
+            "episodes_min": 60 * len(found) / seconds,
+            "policy": sum(one.policy_s for one in found) / seconds,
+            "prediction_ms": latencies[len(latencies) // 2],
+        }
+
+    return once
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--episodes", type=int, default=8)
+    parser.add_argument("--renderer", default="auto")
+    options = parser.parse_args()
+    rows, raw = measure(options.rounds, options.episodes, options.renderer)
+    report(rows, raw, "eval", ("measured", "one after the other"))
+
+
+if __name__ == "__main__":
+    main()
