@@ -1,7 +1,7 @@
 # mimetic: each target sets up what it needs by itself, in .venv, and skips that when nothing changed.
 # Needs: Python 3.11 to 3.13 with venv, make, and the package registry that pip is set up for.
 #
-# Variables: PYTHON (interpreter), TORCH (version of torch), VENV (.venv), WORKERS (test processes), ARGS (for pytest).
+# Variables: PYTHON (interpreter), TORCH (version of torch), VENV (.venv), WORKERS (test processes), ARGS (for pytest or `mimetic demo`).
 
 VENV ?= .venv
 WORKERS ?= 2
@@ -12,14 +12,19 @@ BIN = $(VENV)/bin
 setup = @scripts/setup.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs format bench clean
+.PHONY: help demo demo-recording test check docs format bench clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
-demo: ## train a small policy on a real recording, evaluate it, show the report
+demo: ## record in a simulated cell, check, plan, train, count successes, show the report
+	$(setup) report sim
+	@echo 'The command mimetic is in $(BIN); `. $(BIN)/activate` puts it on the path of this terminal.'
+	@$(BIN)/mimetic demo $(ARGS)
+
+demo-recording: ## train a small policy on a real recording, compare it with what was recorded
 	$(setup) report
-	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo.sh
+	@PATH="$(abspath $(BIN)):$$PATH" scripts/demo_recording.sh
 
 test: ## run the tests (no network, no GPU, no account)
 	$(setup) check ray report test

@@ -46,6 +46,7 @@ CASES = {
     "inspect help": ["inspect", "--help"],
     "dataset info help": ["dataset", "info", "--help"],
     "dataset check help": ["dataset", "check", "--help"],
+    "demo help": ["demo", "--help"],
     "info help": ["info", "--help"],
     "version": ["--version"],
     "unknown command": ["trian"],

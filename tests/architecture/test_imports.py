@@ -13,6 +13,10 @@ DISTRIBUTION = {
     "yaml": "pyyaml",
     "mcap_ros2": "mcap-ros2-support",
     "rerun": "rerun-sdk",
+    "gym_pusht": "gym-pusht",
+    "gym_aloha": "gym-aloha",
+    "dm_control": "dm-control",
+    "libero": "hf-libero",
 }  # where the import name differs
 HEAVY = {
     "torch", "numpy", "pyarrow", "av", "PIL", "safetensors", "huggingface_hub", "matplotlib",

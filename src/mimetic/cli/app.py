@@ -117,6 +117,12 @@ COMMANDS: dict[str, Command] = {
         "mimetic.cli.dataset_view:DatasetViewConfig",
         "--root=data/pick",
     ),
+    "demo": Command(
+        "mimetic.cli.demo",
+        "Record, check, plan, train and evaluate in the simulated cell, in minutes",
+        "mimetic.demo.config:DemoConfig",
+        "--task=pick_place --n_demonstrations=50 --n_episodes=100 --output_dir=outputs/demo",
+    ),
     "demo record": Command(
         "mimetic.cli.demo_record",
         "Record demonstrations of a scripted operator in the simulated cell",
@@ -176,7 +182,7 @@ def _dispatch(words: list[str], switches: set[str], *, debug: bool) -> int:
             return _dispatch([*rest, "--help"], switches, debug=debug)
         output.say(general_help())
         return 0
-    if len(words) > 1 and words[1] in HELP and (inside := _inside(words[0])):
+    if len(words) > 1 and words[1] in HELP and words[0] not in COMMANDS and (inside := _inside(words[0])):
         output.say(_group_help(words[0], inside))
         return 0
     if words[0] in ("--version", "-V"):
@@ -219,6 +225,10 @@ def _split(words: list[str]) -> tuple[str, list[str]]:
     for length in (2, 1):
         name = " ".join(words[:length])
         if len(words) >= length and name in COMMANDS:
+            inside = _inside(name)
+            if inside and words[length:] and not words[length].startswith("-"):
+                hint = f"available: {', '.join(map(_quote, inside))}, and `{name}` alone"
+                raise ConfigError(f"unknown command `{name} {words[length]}`", hint)
             return name, words[length:]
     # A LeRobot user may type the console script's name.
     plain = words[0].removeprefix("lerobot-").removeprefix("mimetic-")
@@ -291,7 +301,7 @@ def _command_help(name: str, command: Command, argv: list[str]) -> str:
             words.append(word)
         else:
             flags.append(word)
-    return format_help(
+    text = format_help(
         _load(command.config),
         prog=f"mimetic {name}",
         summary=command.summary,
@@ -299,6 +309,8 @@ def _command_help(name: str, command: Command, argv: list[str]) -> str:
         argv=flags,
         words=words,
     )
+    inside = _inside(name)
+    return f"{text}\n\nCommands inside\n{_listing(inside)}" if inside and not words else text
 
 
 def _load(target: str) -> Any:

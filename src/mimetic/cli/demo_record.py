@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mimetic.cli import output
 from mimetic.cli.places import require_writable
+from mimetic.demo.own_arm import record_command
 from mimetic.envs.config import FPS, SPLIT_NAMES, TASK_NAMES, CellConfig, CellLook
 from mimetic.errors import ConfigError, DatasetError, Interrupted, SimulationError
 from mimetic.fields import setting
@@ -258,16 +259,7 @@ def show(config: DemoRecordConfig, folder: Path, failures: int) -> None:
         f"--policy.type=act --env.type=so101_cell --env.task={config.task}{_looks(config)}"
     )
     output.say("Record the same on a real SO-101 (with LeRobot):")
-    cameras = (
-        "{front: {type: opencv, index_or_path: 0, width: 640, height: 480, fps: 30}, "
-        "wrist: {type: opencv, index_or_path: 1, width: 640, height: 480, fps: 30}}"
-    )
-    output.say(
-        "  lerobot-record --robot.type=so101_follower --robot.port=/dev/ttyACM0 --robot.id=follower "
-        f"--robot.cameras={shlex.quote(cameras)} --teleop.type=so101_leader --teleop.port=/dev/ttyACM1 "
-        f"--teleop.id=leader --dataset.repo_id={config.repo_id} --dataset.num_episodes={config.n_episodes} "
-        f"--dataset.single_task={shlex.quote(_instruction(config))}"
-    )
+    output.say(f"  {record_command(config.repo_id, config.n_episodes, _instruction(config))}")
 
 
 def _instruction(config: DemoRecordConfig) -> str:

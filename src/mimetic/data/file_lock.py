@@ -55,6 +55,10 @@ class LockFile:
         self._has_lock = True
         return True
 
+    def fileno(self) -> int:
+        """The open handle, for a child process that shall hold the lock as well."""
+        return self._handle
+
     def is_in_place(self) -> bool:
         """Whether the file that is open still has its name; a holder who is done may have removed it."""
         try:

@@ -30,6 +30,7 @@ Commands
   dataset edit     Delete, keep, split, merge, trim, rename, relabel, and encode or count again
   dataset repair   Mend what `mimetic dataset check` finds; only shows it without --apply=true
   dataset view     Look at cameras, curves and findings on one time line; mark episodes
+  demo             Record, check, plan, train and evaluate in the simulated cell, in minutes
   demo record      Record demonstrations of a scripted operator in the simulated cell
   info             Show versions, devices and decoders of this machine, ready to paste into an issue
 
@@ -103,6 +104,19 @@ def test_the_first_word_of_a_command_of_two_has_help(argv: list[str], capsys: Ca
     assert out.startswith("Usage: mimetic dataset COMMAND ")
     assert "  dataset info     Show what a dataset holds" in out
     assert err == ""
+
+
+def test_a_command_with_commands_inside_runs_and_lists_them(capsys: Capture) -> None:
+    assert app.main(["demo", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Usage: mimetic demo [--FLAG=VALUE ...]")
+    assert out.endswith(
+        "Commands inside\n  demo record  Record demonstrations of a scripted operator in the simulated cell\n"
+    )
+    assert app.main(["demo", "recrod"]) == 2
+    assert capsys.readouterr().err == (
+        "error: unknown command `demo recrod`\nhint: available: `demo record`, and `demo` alone\n"
+    )
 
 
 def test_help_takes_words_and_types(capsys: Capture) -> None:

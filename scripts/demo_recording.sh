@@ -1,11 +1,11 @@
 #!/bin/sh
 # The whole way on a real recording (three episodes of a Unitree G1): look at it, train a small ACT, evaluate it.
-# Every command is shown as you would type it. Change the variables from outside: `STEPS=300 make demo`.
+# Every command is shown as you would type it. Change the variables from outside: `STEPS=300 make demo-recording`.
 set -eu
 cd "$(dirname "$0")/.."
 
 DATA=${DATA:-tests/fixtures/real/g1_v21}
-OUTPUT=${OUTPUT:-outputs/demo}
+OUTPUT=${OUTPUT:-outputs/demo_recording}
 STEPS=${STEPS:-150}
 BATCH_SIZE=${BATCH_SIZE:-4}
 

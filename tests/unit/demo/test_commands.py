@@ -1,0 +1,121 @@
+"""Every command that the demo runs or prints is one that mimetic understands."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mimetic.catalog import load_object
+from mimetic.cli import app, dataset_check
+from mimetic.config.parse import parse
+from mimetic.demo.config import REAL_SIZES, STEP_NAMES, DemoConfig, DemoPolicyConfig
+from mimetic.demo.recipes import RECIPES, SMALL, recipe_of, steps_of
+from mimetic.demo.steps import PROBE_STEPS, shown, steps_of_demo
+from mimetic.envs.config import TASK_NAMES
+
+
+def understood(words):
+    """The settings that a command line stands for; an error where it is wrong."""
+    words = [str(word) for word in words]
+    name, argv = app._split(words)
+    if name == "dataset check":
+        argv = dataset_check.with_values(argv)
+    return parse(load_object(app.COMMANDS[name].config), argv, prog=f"mimetic {name}", load_policy=stored).value
+
+
+def stored(place, revision=None):
+    """Settings of whatever checkpoint is named."""
+    return {"type": "act"}
+
+
+def demos():
+    for task in TASK_NAMES:
+        for size in (None, *REAL_SIZES):
+            yield DemoConfig(task=task, real_size=size)
+    yield DemoConfig(renderer="rays", width=32, height=48, steps=3, seed=7, policy=DemoPolicyConfig(device="cpu"))
+    yield DemoConfig(output_dir=Path("a folder/it's mine"))
+
+
+def steps(config):
+    return steps_of_demo(config, instruction="Do it", cores=4)
+
+
+@pytest.mark.parametrize("config", list(demos()), ids=lambda config: f"{config.task}-{config.real_size}")
+def test_every_command_is_understood(config):
+    for step in steps(config):
+        for words in (*step.commands, *step.going_on):
+            if "--resume=true" in words and words[0] == "train":  # its settings stand in the run
+                assert words[2] == f"--config_path={config.output_dir / 'train'}"
+                continue
+            understood(words)
+            typed = shlex.split(shown(words).replace("\\\n", " "))
+            assert typed == ["mimetic", *words]
+        for line in step.own:
+            program, *words = shlex.split(line)
+            if program != "lerobot-record":
+                assert program == "mimetic"
+                understood(words)
+
+
+def test_the_commands_belong_together():
+    config = DemoConfig(task="push", seed=5, steps=40, width=64, height=48, renderer="rays", output_dir=Path("x"))
+    record, check, plan, train, play = steps(config)
+    recorded = understood(record.commands[0])
+    assert (recorded.task, recorded.seed, recorded.n_episodes) == ("push", 5, 50)
+    assert understood(check.commands[0]).root == recorded.root == Path("x/data")
+    trained, played = understood(train.commands[0]), understood(play.commands[0])
+    assert trained.dataset.root == str(recorded.root)
+    assert trained.dataset.repo_id == recorded.repo_id
+    assert (trained.steps, trained.seed, trained.save_freq) == (40, 1005, 8)
+    assert played.policy.pretrained_path == str(trained.output_dir)
+    assert (played.seed, played.eval.n_episodes, played.env.split) == (1005, 100, "held_out")
+    for name in ("width", "height", "renderer", "task"):
+        assert getattr(played.env, name) == getattr(recorded, name)
+    probe, trial = map(understood, plan.commands)
+    assert probe.policy == trained.policy
+    assert (probe.batch_size, probe.num_workers, probe.steps) == (trained.batch_size, trained.num_workers, PROBE_STEPS)
+    assert replace(trial.env, episode_length=None) == played.env
+    assert trial.eval.n_episodes == trial.eval.places(4) == 2
+
+
+def test_episodes_that_play_at_once_are_planned_and_played_alike(monkeypatch):
+    monkeypatch.setitem(RECIPES, SMALL, replace(RECIPES[SMALL], places=3))
+    _, _, plan, _, play = steps(DemoConfig())
+    assert understood(play.commands[0]).eval.batch_size == 3
+    trial = understood(plan.commands[1]).eval
+    assert (trial.batch_size, trial.n_episodes) == (3, 3)
+
+
+def test_every_recipe_knows_every_task_and_only_large_ones_need_a_gpu():
+    for name, recipe in RECIPES.items():
+        assert set(recipe.steps) == set(TASK_NAMES)
+        assert recipe.needs_gpu == bool(recipe.cpu_takes) == (name in REAL_SIZES)
+    assert steps_of(DemoConfig(steps=7)) == 7
+    assert steps_of(DemoConfig(task="reach")) == recipe_of(DemoConfig()).steps["reach"]
+
+
+def test_steps_are_numbered_in_their_order():
+    assert [(step.name, step.number) for step in steps(DemoConfig())] == [
+        (name, number) for number, name in enumerate(STEP_NAMES, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"n_demonstrations": 0}, "`--n_demonstrations=0` must be at least 1"),
+        ({"n_episodes": 0}, "`--n_episodes=0` must be at least 1"),
+        ({"steps": 0}, "`--steps=0` must be at least 1"),
+        ({"seed": -1}, "`--seed=-1` must be at least 0"),
+        ({"seed": 2**30}, "`--seed=1073741824` must be below"),
+        ({"yes": True}, "`--yes` lets a policy of real size"),
+        ({"width": 8}, "8 pixels; a picture has between 16 and 2048"),
+        ({"height": 0}, "0 pixels; a picture has between 16 and 2048"),
+    ],
+)
+def test_wrong_settings_are_named(changes, words):
+    assert any(words in problem for problem in DemoConfig(**changes).check())
+    assert DemoConfig().check() == []
