@@ -70,5 +70,5 @@ def test_flags_are_what_the_dataclass_declares(reference):
         "kind": ("`a`, `b`", "a", "Kind", ""),
         "inner.lr": ("number", "0.001", "Rate [1/step]", "newer LeRobot"),
         "later": ("true, false", "false", "Something (not yet: it is not there yet)", ""),
-        "policy.type": ("`act`, `smolvla`", "null", "The policy", ""),
+        "policy.type": ("`act`, `keypoint`, `smolvla`", "null", "The policy", ""),
     }

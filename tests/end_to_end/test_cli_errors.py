@@ -46,7 +46,7 @@ CASES = [
     (
         ["train", "--dataset.repo_id=x", "--policy.type=diffusion"],
         "error: `--policy.type=diffusion`: policy `diffusion` is known from LeRobot but not part of mimetic yet\n"
-        "hint: available: act, smolvla\n",
+        "hint: available: act, keypoint, smolvla\n",
     ),
     (
         ["train", "--dataset.repo_id=x"],

@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from mimetic.accelerators.precision import choose_precision
+from mimetic.features import FeatureType, PolicyFeature
 from mimetic.policies.build import make_policy
+from mimetic.policies.keypoint.config import KeypointConfig
 from mimetic.testing.act import act_batch, tiny_act
 from mimetic.testing.smolvla import tiny_smolvla_batch, tiny_smolvla_config, write_tiny_vlm
 from mimetic.train.pieces import batch_length, split_batch
@@ -62,6 +64,24 @@ def test_a_batch_without_a_valid_action_has_no_loss_in_parts_either():
     result, gradient = gradient_in_parts(policy, batch, 2)
     assert result.loss.item() == 0.0
     assert not gradient.any()
+
+
+@pytest.mark.parametrize("pieces", [2, 3, 8])
+def test_keypoint_with_uneven_padding(pieces):
+    camera, state = "observation.images.front", "observation.state"
+    inputs = {camera: PolicyFeature(FeatureType.VISUAL, (3, 16, 24)), state: PolicyFeature(FeatureType.STATE, (6,))}
+    config = KeypointConfig(
+        input_features=inputs,
+        output_features={"action": PolicyFeature(FeatureType.ACTION, (4,))},
+        **{"chunk_size": 8, "n_action_steps": 8, "n_keypoints": 4, "n_channels": 8, "dim_hidden": 16},
+        **{"image_shift": 0, "color_jitter": 0.0, "state_noise": 0.0},
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        policy = make_policy(config)
+        batch = {key: torch.randn(SIZE, *feature.shape) for key, feature in inputs.items()}
+        batch |= {"action": torch.randn(SIZE, 8, 4), "action_is_pad": uneven_padding(8)}
+    assert_same(gradient_in_parts(policy, batch, pieces), gradient_in_parts(policy, batch, 1))
 
 
 @pytest.mark.parametrize("draws", [1, 3])

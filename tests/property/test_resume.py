@@ -19,7 +19,8 @@ from mimetic.config.codec import decode
 from mimetic.config.parse import parse
 from mimetic.errors import CheckpointError, ConfigError, DatasetNotFound
 from mimetic.policies.act.policy import ACTPolicy
-from mimetic.testing.tiny import TINY_ACT
+from mimetic.testing.datasets import build_dataset
+from mimetic.testing.tiny import TINY_ACT, TINY_KEYPOINT
 from mimetic.train.checkpoint import point_last
 from mimetic.train.config import TrainConfig
 from mimetic.train.overflows import OverflowWatch
@@ -260,6 +261,27 @@ def scales_from(scale, skips, *, interval):
 @pytest.mark.parametrize("flags", CASES.values(), ids=CASES.keys())
 def test_resume_at_any_step_gives_the_same_files(fixtures, tmp_path, flags):
     config = settings(fixtures, *flags)
+    check_resumes(tmp_path, run_to_end(config, tmp_path / "whole"))
+
+
+def test_a_run_of_the_keypoint_policy_resumes_at_any_step(tmp_path):
+    """Its pictures and joint positions are changed at random; the draws go on where they were."""
+    root = build_dataset(tmp_path / "data", cameras={"front": (16, 24)}, camera_dtype="image", lengths=(11, 12, 10))
+    flags = [
+        "--dataset.repo_id=me/seen",
+        f"--dataset.root={root}",
+        *TINY_KEYPOINT,
+        "--batch_size=8",
+        "--steps=6",
+        "--save_freq=1",
+        "--log_freq=1",
+        "--num_workers=0",
+        "--ema.enable=true",
+        "--accelerator.gradient_accumulation.steps=4",
+        "--dataset.eval_split=0.3",
+        "--eval_steps=3",
+    ]
+    config = parse(TrainConfig, flags, prog="mimetic train").value
     check_resumes(tmp_path, run_to_end(config, tmp_path / "whole"))
 
 

@@ -19,6 +19,12 @@ _ABOUT = {
         "chunk of future actions. A ResNet encodes the pictures, a transformer turns them into the chunk, and a "
         "variational encoder, used in training only, absorbs the differences between demonstrations."
     ),
+    "keypoint": (
+        "The keypoint policy is a small one of mimetic's own. A few convolutions for each camera say where things are "
+        "(the softmax of a map, whose mean is a place in the picture), and two hidden layers turn these places and the "
+        "joint positions into a chunk of future actions. It does not read instructions. LeRobot has no policy of this "
+        "kind and cannot load it."
+    ),
     "smolvla": (
         "SmolVLA is a small vision-language-action policy. A vision-language model reads the pictures and the "
         "instruction, and an action expert turns what it understood into a chunk of actions by flow matching. It "
@@ -33,6 +39,13 @@ _PAPERS = {
         "2023",
         "2304.13705",
     ),
+    "keypoint": (
+        "levine2016endtoend",
+        "End-to-End Training of Deep Visuomotor Policies",
+        "Levine, Sergey and Finn, Chelsea and Darrell, Trevor and Abbeel, Pieter",
+        "2016",
+        "1504.00702",
+    ),
     "smolvla": (
         "shukor2025smolvla",
         "SmolVLA: A Vision-Language-Action Model for Affordable and Efficient Robotics",
@@ -41,6 +54,8 @@ _PAPERS = {
         "2506.01844",
     ),
 }
+_NOT_IN_LEROBOT = frozenset(("keypoint",))
+"""Policies that LeRobot cannot load, so that their cards must not send anybody there."""
 BASES = {
     "smolvla": "lerobot/smolvla_base",
     "pi0": "lerobot/pi0_base",
@@ -169,12 +184,13 @@ def card_text(facts: CardFacts) -> str:
 
 def _front_matter(facts: CardFacts) -> list[str]:
     license = (facts.license or "apache-2.0").strip().lower()
-    head: dict[str, Any] = {"library_name": "lerobot", "pipeline_tag": "robotics"}
+    library = "mimetic" if facts.policy_type in _NOT_IN_LEROBOT else "lerobot"
+    head: dict[str, Any] = {"library_name": library, "pipeline_tag": "robotics"}
     head["license"] = license if license in LICENSES else "other"
     if head["license"] == "other":
         head["license_name"] = re.sub(r"[^a-z0-9.]+", "-", license).strip("-.") or "other"
     own = {one_line(tag) for tag in facts.tags}
-    head["tags"] = sorted({"robotics", "lerobot", "mimetic", one_line(facts.policy_type), *own} - {""})
+    head["tags"] = sorted({"robotics", library, "mimetic", one_line(facts.policy_type), *own} - {""})
     head["model_name"] = one_line(facts.policy_type)
     if _HUB_ID.fullmatch(facts.dataset):
         head["datasets"] = [facts.dataset]
@@ -293,14 +309,17 @@ def _training(facts: CardFacts) -> str:
 
 def _use(facts: CardFacts) -> str:
     policy, dataset = facts.repo_id, shlex.quote(one_line(facts.dataset)).replace("`", "")
-    return f"""## How to use
+    ours = f"""## How to use
 
 With mimetic:
 
 ```sh
 mimetic eval --policy.path={policy} --dataset.repo_id={dataset}
 mimetic train --policy.path={policy} --dataset.repo_id=YOU/YOUR_DATASET
-```
+```"""
+    if facts.policy_type in _NOT_IN_LEROBOT:
+        return ours
+    return f"""{ours}
 
 With LeRobot:
 

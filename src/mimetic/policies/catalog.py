@@ -12,6 +12,13 @@ POLICIES = Catalog(
             config="mimetic.policies.act.config:ACTConfig",
             summary="Action Chunking with Transformers: predicts a chunk of actions from cameras and joint positions",
         ),
+        "keypoint": Entry(
+            "mimetic.policies.keypoint.policy:KeypointPolicy",
+            config="mimetic.policies.keypoint.config:KeypointConfig",
+            summary=(
+                "A small policy that learns on a CPU in minutes: keypoints in the pictures, then a chunk of actions"
+            ),
+        ),
         "smolvla": Entry(
             "mimetic.policies.smolvla.policy:SmolVLAPolicy",
             config="mimetic.policies.smolvla.config:SmolVLAConfig",

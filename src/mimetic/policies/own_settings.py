@@ -1,13 +1,15 @@
 """Settings of a policy that only mimetic knows, beside `config.json`, which LeRobot refuses with unknown fields.
 
 `mimetic_policy.json` holds those that differ from their defaults, so that a policy that was trained in float32 also
-runs in it. There is no such file when all have their defaults.
+runs in it. There is no such file when all have their defaults. Of a policy that LeRobot does not have it holds every
+setting, as `config.json` does of others: a default that a later version changes must not change what is stored.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +26,14 @@ _FORMAT = 1
 
 
 def own_settings_file(config: PolicyConfig) -> bytes | None:
-    """Content of `mimetic_policy.json`; None when every setting of mimetic's has its default."""
+    """Content of `mimetic_policy.json`; None when there is nothing that `config.json` would not say."""
     cls: type = type(config)
+    of_all = {item.name for item in fields(PolicyConfig)}
+    keeps_all = all(setting.layer == "mimetic" for setting in settings_of(cls) if setting.key not in of_all)
     own = {
         setting.key: encode(value)
         for setting in settings_of(cls)
-        if setting.layer == "mimetic" and (value := getattr(config, setting.key)) != setting.default()
+        if setting.layer == "mimetic" and ((value := getattr(config, setting.key)) != setting.default() or keeps_all)
     }
     return json.dumps({"format": _FORMAT, "settings": own}, indent=4).encode() if own else None
 

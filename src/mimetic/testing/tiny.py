@@ -1,4 +1,4 @@
-"""The smallest useful ACT as flags, the one of the golden training runs (8,523 parameters on their data)."""
+"""The smallest useful policies as flags; the ACT is that of the golden training runs (8,523 parameters on theirs)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,17 @@ TINY_ACT = (
     "--policy.n_decoder_layers=1",
     "--policy.n_vae_encoder_layers=1",
     "--policy.latent_dim=4",
+    "--policy.chunk_size=8",
+    "--policy.n_action_steps=8",
+)
+
+TINY_KEYPOINT = (
+    "--policy.type=keypoint",
+    "--policy.device=cpu",
+    "--policy.push_to_hub=false",
+    "--policy.n_keypoints=4",
+    "--policy.n_channels=8",
+    "--policy.dim_hidden=16",
     "--policy.chunk_size=8",
     "--policy.n_action_steps=8",
 )

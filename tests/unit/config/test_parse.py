@@ -367,7 +367,8 @@ REFUSED = [
     (["--policy.type=atc"], "`--policy.type=atc`: unknown policy `atc` | did you mean `act`?"),
     (
         ["--policy.type=pi0"],
-        "`--policy.type=pi0`: policy `pi0` is known from LeRobot but not part of mimetic yet | available: act, smolvla",
+        "`--policy.type=pi0`: policy `pi0` is known from LeRobot but not part of mimetic yet | "
+        "available: act, keypoint, smolvla",
     ),
     (
         ["--optimizer.type=adamw", "--optimizer.momentum=1"],

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from mimetic.hub.card import CardFacts, Port, base_of, card_text, losses_of
+from mimetic.policies.catalog import POLICIES
 
 ACT = CardFacts(
     repo_id="me/act_pick",
@@ -67,6 +68,25 @@ def test_the_card_is_this_text(fixtures, facts, name):
     if os.environ.get("MIMETIC_WRITE_CARDS"):
         path.write_text(card_text(facts), encoding="utf-8")
     assert card_text(facts) == path.read_text(encoding="utf-8")
+
+
+def test_a_policy_that_lerobot_cannot_load_sends_nobody_there():
+    text = card_text(replace(ACT, policy_type="keypoint"))
+    head = front(text)
+    assert head["library_name"] == "mimetic"
+    assert head["tags"] == ["keypoint", "kitchen", "mimetic", "robotics", "so101"]
+    assert "mimetic train --policy.path=me/act_pick" in text
+    assert "lerobot-" not in text
+    assert "With LeRobot" not in text
+    assert "cannot load it" in text
+    assert "arXiv:1504.00702" in text
+
+
+@pytest.mark.parametrize("name", POLICIES.available())
+def test_every_policy_is_described_with_its_paper(name):
+    text = card_text(replace(ACT, policy_type=name))
+    assert "A policy of type" not in text
+    assert "@article" in text
 
 
 def test_the_head_is_what_the_hub_expects():

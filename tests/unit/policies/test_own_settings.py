@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 
 import pytest
 import torch
@@ -10,8 +11,11 @@ import torch
 from mimetic import log
 from mimetic.cli.app import main
 from mimetic.errors import CheckpointError
+from mimetic.features import FeatureType, NormalizationMode, PolicyFeature
 from mimetic.policies.build import make_policy
 from mimetic.policies.checkpoint import load_pretrained, read_config, save_pretrained
+from mimetic.policies.config import PolicyConfig
+from mimetic.policies.keypoint.config import KeypointConfig
 from mimetic.policies.merging import merge_into
 from mimetic.testing.datasets import build_dataset
 from mimetic.testing.smolvla import tiny_smolvla_config, write_tiny_vlm
@@ -62,6 +66,30 @@ def test_a_policy_without_such_settings_has_no_file(fixtures):
     folder = fixtures / "training/run_preset/checkpoints/000006/pretrained_model"
     assert not (folder / NAME).exists()
     read_config(folder)
+
+
+def test_a_policy_that_lerobot_does_not_have_keeps_every_setting(tmp_path):
+    """So that another version's defaults do not change what was trained."""
+    config = KeypointConfig(
+        input_features={"observation.images.front": PolicyFeature(FeatureType.VISUAL, (3, 16, 16))},
+        output_features={"action": PolicyFeature(FeatureType.ACTION, (2,))},
+        n_keypoints=4,
+        normalization_mapping=dict.fromkeys(("STATE", "ACTION"), NormalizationMode.MEAN_STD),
+    )
+    folder = save(tmp_path / "p", config)
+    kept = json.loads((folder / NAME).read_text())["settings"]
+    own = {item.name for item in fields(KeypointConfig)} - {item.name for item in fields(PolicyConfig)}
+    assert kept.keys() == own
+    assert kept["n_keypoints"] == 4
+    assert kept["chunk_size"] == KeypointConfig().chunk_size
+    # Defaults of another version: what is stored wins over each of them.
+    later = {
+        name: value / 2 if isinstance(value, float) else 2
+        for name, value in kept.items()
+        if not isinstance(value, dict)
+    }
+    (folder / NAME).write_text(json.dumps({"format": 1, "settings": kept | later}))
+    assert {name: getattr(read_config(folder), name) for name in later} == later
 
 
 def test_overrides_win(vlm, tmp_path):

@@ -1,0 +1,45 @@
+"""What training does to pictures, so that a few dozen demonstrations are enough: small shifts and other colours.
+
+Source: Yarats et al., Image Augmentation Is All You Need: Regularizing Deep Reinforcement Learning from Pixels, 2020.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def shifted(pictures: Tensor, most: int) -> Tensor:
+    """Move each picture by whole pixels, up to `most` in each direction; the border is repeated.
+
+    Args:
+        pictures: (B, C, H, W).
+        most: pixels.
+
+    Returns:
+        (B, C, H, W), channels last in memory.
+    """
+    n, _, height, width = pictures.shape
+    moves = torch.randint(-most, most + 1, (2, n, 1), device=pictures.device)
+    rows = (torch.arange(height, device=pictures.device) + moves[0]).clamp(0, height - 1)
+    columns = (torch.arange(width, device=pictures.device) + moves[1]).clamp(0, width - 1)
+    which = torch.arange(n, device=pictures.device)[:, None, None]
+    # Indices around a slice put the sliced axis last, which is the layout that convolutions want.
+    return pictures[which, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+
+
+def jittered(pictures: Tensor, strength: float) -> Tensor:
+    """Change contrast, tint and brightness of each picture.
+
+    Args:
+        pictures: (B, C, H, W), normalised.
+        strength: largest share of the contrast that is added or taken away; tints get half of it. Brightness changes by
+            up to this many standard deviations.
+
+    Returns:
+        (B, C, H, W).
+    """
+    n, n_colours = pictures.shape[:2]
+    draw = torch.rand(n, n_colours + 2, 1, 1, dtype=pictures.dtype, device=pictures.device) * 2 - 1
+    contrast = (1 + strength * draw[:, :1]) * (1 + 0.5 * strength * draw[:, 2:])
+    return pictures * contrast + strength * draw[:, 1:2]
