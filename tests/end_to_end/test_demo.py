@@ -21,7 +21,7 @@ from mimetic.demo.lock import LOCK
 from mimetic.evaluate.rollout.journal import VOLATILE
 
 FLAGS = [
-    *("--task=reach", "--n_demonstrations=3", "--steps=5", "--n_episodes=3", "--policy.device=cpu"),
+    *("--task=reach", "--n_demonstrations=3", "--steps=25", "--n_episodes=3", "--policy.device=cpu"),
     *("--renderer=rays", "--width=32", "--height=32"),
 ]
 
@@ -107,7 +107,7 @@ def test_another_demo_in_the_same_folder_is_refused(whole, capsys):
     folder, _ = whole
     assert app.main(["demo", *FLAGS, "--steps=7", f"--output_dir={folder}"]) == 2
     error = capsys.readouterr().err
-    assert f"error: {folder} holds another demo: `--steps` was 5 and is 7" in error
+    assert f"error: {folder} holds another demo: `--steps` was 25 and is 7" in error
     assert "`--resume=false` moves it aside" in error
 
 
@@ -148,15 +148,16 @@ def played(folder):
     return len(path.read_text().splitlines()) if path.is_file() else 0
 
 
-def take_plan(other, folder):
-    """The plan of another demo, which saves two commands."""
+def take_check_and_plan(other, folder):
+    """Those of another demo, which saves three commands."""
     state = json.loads((folder / "demo.json").read_text())
-    state["steps"]["plan"] = {"is_begun": True, "is_done": True, "seconds": 1.0, "parts": 1, "memory_gb": 0.5}
+    for name, page in (("check", "check.html"), ("plan", "plan.json")):
+        state["steps"][name] = {"is_begun": True, "is_done": True, "seconds": 1.0, "parts": 1, "memory_gb": 0.5}
+        shutil.copy(other / page, folder)
     (folder / "demo.json").write_text(json.dumps(state))
-    shutil.copy(other / "plan.json", folder)
 
 
-@pytest.mark.timeout(600)  # nine starts of Python with torch, on a machine that others use too
+@pytest.mark.timeout(600)  # eight starts of Python with torch, on a machine that others use too
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL and SIGINT, which this system does not have")
 def test_a_demo_that_is_killed_in_every_step_ends_as_one_that_is_not(whole, tmp_path):
     folder = tmp_path / "demo"
@@ -168,11 +169,14 @@ def test_a_demo_that_is_killed_in_every_step_ends_as_one_that_is_not(whole, tmp_
     os.kill(command, signal.SIGKILL)
     assert first.wait() == -signal.SIGKILL
     first.communicate()
-    take_plan(whole[0], folder)
+    take_check_and_plan(whole[0], folder)
 
     second = begin(folder)  # Ctrl-C while it trains, once, to the demo only
     wait_for(second, lambda: (folder / "train" / "checkpoints" / "last").exists())
+    command = command_of(folder)
+    os.kill(command, signal.SIGSTOP)  # small steps must not be over before the signal has come
     second.send_signal(signal.SIGINT)
+    os.kill(command, signal.SIGCONT)
     said = second.communicate(timeout=200)[0]
     assert second.returncode == 130, said
     assert "Going on with the demo" in said
@@ -195,4 +199,6 @@ def test_a_demo_that_is_killed_in_every_step_ends_as_one_that_is_not(whole, tmp_
     assert last.returncode == 0, said
     assert "done: record, check, plan, train" in said
     assert "in 2 parts" in said
+    parts = {name: one["parts"] for name, one in json.loads((folder / "demo.json").read_text())["steps"].items()}
+    assert parts == {"record": 2, "check": 1, "plan": 1, "train": 2, "eval": 2}
     assert outcome(folder) == outcome(whole[0])

@@ -68,6 +68,7 @@ def evaluate(checkpoint, output, renderer, *flags):
     ]
     # Another seed of Python's hashes: nothing may follow from the order of a set.
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": str(len(flags))}
+    environment.pop("PYOPENGL_PLATFORM", None)  # MuJoCo sets it in this process when another test draws by OpenGL
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in (output / "episodes.jsonl").read_text().splitlines()]

@@ -36,8 +36,10 @@ def main(argv: list[str], *, debug: bool) -> int:
     config: DemoConfig = parse(DemoConfig, with_values(argv), prog="mimetic demo").value
     require_writable(config.output_dir)
     from mimetic.demo.device import require_device
+    from mimetic.demo.recipes import require_task
     from mimetic.demo.run import Voice, run_demo
 
+    require_task(config)
     require_device(config)
     outcome = run_demo(config, Voice(_say, _title, _table), typed=shlex.join(["mimetic", "demo", *_again(argv)]))
     if outcome.page is not None and (config.open if config.open is not None else _has_display()):

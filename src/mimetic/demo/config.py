@@ -27,7 +27,12 @@ class DemoPolicyConfig:
 class DemoConfig:
     """The whole way from demonstrations to a counted success, in one folder."""
 
-    task: str = setting("pick_place", "What is demonstrated and learnt", choices=TASK_NAMES, layer="mimetic")
+    task: str = setting(
+        "pick_place",
+        "What is demonstrated and learnt; sort needs a policy that reads instructions, --real_size=smolvla",
+        choices=TASK_NAMES,
+        layer="mimetic",
+    )
     output_dir: Path = setting(Path("outputs/demo"), "Folder of everything that the demo makes", layer="mimetic")
     n_demonstrations: int = setting(50, "Demonstrations to record", unit="episodes", layer="mimetic")
     n_episodes: int = setting(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mimetic.demo.config import DemoConfig
-from mimetic.demo.recipes import recipe_of, steps_of
+from mimetic.demo.recipes import RECIPES, SMALL, recipe_of, steps_of
 from mimetic.errors import ConfigError, DeviceError
 
 
@@ -30,9 +30,10 @@ def require_device(config: DemoConfig) -> None:
         reason = ""  # not reached where the choice of above was the CPU
     except DeviceError as error:
         reason = error.message.partition(": ")[2] or error.message
+    another = "" if config.task in RECIPES[SMALL].steps else " and choose another task"
     raise ConfigError(
         f"`--real_size={config.real_size}` trains {recipe.words} for {steps_of(config):,} steps, and this machine has "
         f"no GPU for it: {reason}",
-        "leave `--real_size` out: a small policy learns the task in minutes on a CPU\n"
+        f"leave `--real_size` out{another}: a small policy learns one in minutes on a CPU\n"
         f"`--policy.device=cpu` or `--yes=true` begins here all the same; a CPU takes {recipe.cpu_takes}",
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mimetic.demo import own_arm
 from mimetic.demo.config import STEP_NAMES, DemoConfig
-from mimetic.demo.recipes import Recipe, picture_of, recipe_of, steps_of
+from mimetic.demo.recipes import Recipe, picture_of, recipe_of, steps_of, training_flags
 from mimetic.names import CHECKPOINTS_DIR, INFO_JSON, LAST, LAST_TXT, SIMULATION_JSON
 from mimetic.train.config import EnvEvalConfig
 
@@ -198,7 +198,7 @@ def _plan(config: DemoConfig, cores: int) -> Step:
     recipe, probe = recipe_of(config), probe_steps(config)
     train: Words = (
         *("train", *recipe.policy, *_device(config), "--policy.push_to_hub=false", *_data_flags(config)),
-        *recipe.training,
+        *training_flags(config),
         *(f"--steps={probe}", f"--log_freq={max(1, probe // PROBE_WINDOWS)}", f"--seed={1000 + config.seed}"),
         f"--output_dir={folder / 'train'}",
     )
@@ -225,7 +225,7 @@ def _train(config: DemoConfig) -> Step:
     recipe, folder, steps = recipe_of(config), run_folder(config), steps_of(config)
     command: Words = (
         *("train", *recipe.policy, *_device(config), "--policy.push_to_hub=false", *_data_flags(config)),
-        *recipe.training,
+        *training_flags(config),
         *(f"--steps={steps}", f"--log_freq={max(1, steps // 50)}", f"--save_freq={max(1, steps // SAVES)}"),
         *("--keep.last=1", f"--seed={1000 + config.seed}", f"--output_dir={folder}"),
     )

@@ -15,7 +15,7 @@ from mimetic.envs.hand import CLOSED, OPEN, Array, Hand, Moves
 from mimetic.envs.kinematics import PINCH_M, HandPose
 from mimetic.envs.tasks import CUBE_M, HOLD_TICKS
 
-_ROOMY_PINCH_M = PINCH_M + 0.007
+_ROOMY_PINCH_M = PINCH_M + 0.014
 """Where between the open jaws a cube is aimed at: not quite at the fixed one."""
 _BESIDE_M = 0.09
 """How far from its goal a sloppy operator's wrong goal lies [m]."""

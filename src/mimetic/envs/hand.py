@@ -19,8 +19,8 @@ from mimetic.envs.manner import Manner
 
 Array = NDArray[np.float64]
 Moves = Iterator[Array]
-OPEN = PARALLEL_AT + 0.34
-"""Angle of the gripper that lets a cube pass between the jaws, with 10 mm on each side [rad]."""
+OPEN = PARALLEL_AT + 0.60
+"""Angle of the gripper that lets a cube pass between the jaws, with 20 mm on each side [rad]."""
 CLOSED = PARALLEL_AT - 0.34
 """Nearly shut; on a cube the jaws stop earlier and press."""
 EMPTY_BELOW = PARALLEL_AT - 0.12

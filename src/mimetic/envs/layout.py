@@ -10,6 +10,9 @@ The splits, by construction:
 - Actor positions are whole millimetres. In the rest of the sector, one position of five (`is_reserved`) belongs to
   `held_out`, `shifted_camera` and `shifted_light`; `train` has the other four. So no start of an evaluation is ever a
   start of a training episode, whatever the seeds.
+- `train` goes through the sector evenly, seed by seed, as an operator does who spreads the starts of a recording; the
+  others are drawn. `held_out` and the shifted splits stay `INSIDE_M` and `INSIDE` away from its edges: they ask for
+  what lies between demonstrations, and `unseen_positions` for what lies beyond them.
 - `shifted_camera` moves and turns the front camera by more than `train` ever does, `shifted_light` has the light
   dimmer, tinted and from the other side.
 """
@@ -30,13 +33,23 @@ from mimetic.errors import ConfigError
 
 RADIUS_M = (0.17, 0.27)
 AZIMUTH = 0.70
-UNSEEN_WEDGE = (0.15, 0.45)
-"""Azimuths that only `unseen_positions` starts from [rad]; positive is to the arm's left."""
+UNSEEN_WEDGE = (-0.70, -0.45)
+"""Azimuths that only `unseen_positions` starts from [rad]: the arm's right, away from the bin, beyond all training."""
 WEDGE_MARGIN = 0.05
+INSIDE_M, INSIDE = 0.010, 0.05
+"""How far inside the sector of `train` the starts of `held_out` and the shifted splits lie [m], [rad]."""
 DISTRACTORS = ("cylinder", "brick")
+_BIN_RADIUS_M, _BIN_AZIMUTH = (0.205, 0.235), (0.68, 0.82)
+"""The bin stands to the arm's left, as if put back by hand each time [m], [rad]."""
+_RIGHT_OF_BIN = 0.25
+"""Largest azimuth of a cube beside the bin [rad]; further left most of the table is taken."""
+_EVEN_STEPS = (0.7548776662466927, 0.5698402909980532)
+"""Steps of the two-dimensional golden sequence: 1 / g and 1 / g**2 with g**3 = g + 1 (Roberts, 2018)."""
 _HAND_AT_START_M = 0.185
 """How far in front of the base the hand begins, above the table [m]."""
 _TRIES = 2000
+_EVEN_TRIES = 60
+"""How often things are put around an even start before another one is drawn."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +115,7 @@ def sample_layout(config: CellConfig, seed: int) -> Layout:
         raise ConfigError(f"a seed is 0 or more; got {seed}")
     task = TASKS[config.task]
     rng = np.random.default_rng([seed, zlib.crc32(config.split.encode()), zlib.crc32(config.task.encode())])
-    places = _place_things(config, task, rng)
+    places = _place_things(config, task, rng, seed)
     names = _colour_names(task, rng)
     wording = task.instructions[int(rng.integers(len(task.instructions))) if config.paraphrase else 0]
     return Layout(
@@ -134,19 +147,31 @@ def belongs(split: str, x: float, y: float) -> bool:
         return is_unseen(x, y)
     if UNSEEN_WEDGE[0] - WEDGE_MARGIN < azimuth < UNSEEN_WEDGE[1] + WEDGE_MARGIN:
         return False
-    return is_reserved(x, y) == (split != "train")
+    return is_reserved(x, y) == (split != "train") and (split == "train" or _is_inside(radius, azimuth))
 
 
-def _place_things(config: CellConfig, task: Task, rng: np.random.Generator) -> dict[str, Place]:
-    """Draw whole arrangements until one is free of overlaps; which one follows from the generator alone."""
-    for _ in range(_TRIES):
-        places = _draw_arrangement(config, task, rng)
+def _is_inside(radius: float, azimuth: float) -> bool:
+    """Whether a place lies away from every edge of the sector that training covers."""
+    return (
+        RADIUS_M[0] + INSIDE_M <= radius <= RADIUS_M[1] - INSIDE_M
+        and abs(azimuth) <= AZIMUTH - INSIDE
+        and not UNSEEN_WEDGE[0] - WEDGE_MARGIN - INSIDE < azimuth < UNSEEN_WEDGE[1] + WEDGE_MARGIN + INSIDE
+    )
+
+
+def _place_things(config: CellConfig, task: Task, rng: np.random.Generator, seed: int) -> dict[str, Place]:
+    """Draw whole arrangements until one is free of overlaps; which one follows from seed and generator alone."""
+    for attempt in range(_TRIES):
+        is_even = config.split == "train" and attempt < _EVEN_TRIES
+        places = _draw_arrangement(config, task, rng, even=seed if is_even else None)
         if places is not None:
             return places
     raise RuntimeError(f"no free arrangement of task {config.task}, split {config.split} was found")
 
 
-def _draw_arrangement(config: CellConfig, task: Task, rng: np.random.Generator) -> dict[str, Place] | None:
+def _draw_arrangement(
+    config: CellConfig, task: Task, rng: np.random.Generator, *, even: int | None
+) -> dict[str, Place] | None:
     taken: list[tuple[float, float, float]] = []
     places: dict[str, Place] = {}
 
@@ -157,14 +182,13 @@ def _draw_arrangement(config: CellConfig, task: Task, rng: np.random.Generator) 
         places[name] = Place(x, y, yaw, z)
         return True
 
-    x, y = _draw_actor(config.split, rng)
+    x, y = _draw_actor(config.split, task, rng, even)
     height = float(rng.uniform(0.06, 0.13)) if task.actor == "ball" else 0.0
     if height and math.hypot(x - _HAND_AT_START_M, y) < 0.05:  # the hand would hide the ball
         return None
     put(task.actor, x, y, 0.04, yaw=float(rng.uniform(-math.pi / 4, math.pi / 4)), z=height)
     if task.has_bin:
-        side = 1.0 if rng.random() < 0.5 else -1.0
-        radius, azimuth = rng.uniform(0.20, 0.24), side * rng.uniform(0.55, 0.85)
+        radius, azimuth = rng.uniform(*_BIN_RADIUS_M), rng.uniform(*_BIN_AZIMUTH)
         x, y = radius * math.cos(azimuth), radius * math.sin(azimuth)
         if not put("bin", x, y, BIN_HALF_M + 0.03, yaw=float(azimuth)):
             return None
@@ -182,9 +206,19 @@ def _draw_arrangement(config: CellConfig, task: Task, rng: np.random.Generator) 
     return places
 
 
-def _draw_actor(split: str, rng: np.random.Generator) -> tuple[float, float]:
+def _draw_actor(split: str, task: Task, rng: np.random.Generator, even: int | None) -> tuple[float, float]:
+    """A start in whole millimetres: number `even` of the even sequence if the split has it, else a drawn one."""
+    inside = 0.0 if split == "train" else INSIDE
+    left = (_RIGHT_OF_BIN if task.has_bin else AZIMUTH) - inside
+    right = UNSEEN_WEDGE[0] if split == "unseen_positions" else UNSEEN_WEDGE[1] + WEDGE_MARGIN + inside
+    if split == "unseen_positions":
+        left = UNSEEN_WEDGE[1]
     while True:
-        x, y = (round(value * 1000) / 1000 for value in _polar(rng, RADIUS_M, AZIMUTH))
+        shares = rng.uniform(0, 1, 2)
+        if even is not None:
+            shares, even = (0.5 + np.multiply(_EVEN_STEPS, even)) % 1.0, None
+        radius, azimuth = RADIUS_M[0] + shares[0] * (RADIUS_M[1] - RADIUS_M[0]), right + shares[1] * (left - right)
+        x, y = (round(1000 * value) / 1000 for value in (radius * math.cos(azimuth), radius * math.sin(azimuth)))
         if belongs(split, x, y):
             return x, y
 

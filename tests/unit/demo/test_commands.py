@@ -12,9 +12,10 @@ from mimetic.catalog import load_object
 from mimetic.cli import app, dataset_check
 from mimetic.config.parse import parse
 from mimetic.demo.config import REAL_SIZES, STEP_NAMES, DemoConfig, DemoPolicyConfig
-from mimetic.demo.recipes import RECIPES, SMALL, recipe_of, steps_of
+from mimetic.demo.recipes import RECIPES, SMALL, recipe_of, require_task, steps_of
 from mimetic.demo.steps import PROBE_STEPS, shown, steps_of_demo
 from mimetic.envs.config import TASK_NAMES
+from mimetic.errors import ConfigError
 
 
 def understood(words):
@@ -32,8 +33,8 @@ def stored(place, revision=None):
 
 
 def demos():
-    for task in TASK_NAMES:
-        for size in (None, *REAL_SIZES):
+    for size in (None, *REAL_SIZES):
+        for task in RECIPES[size or SMALL].steps:
             yield DemoConfig(task=task, real_size=size)
     yield DemoConfig(renderer="rays", width=32, height=48, steps=3, seed=7, policy=DemoPolicyConfig(device="cpu"))
     yield DemoConfig(output_dir=Path("a folder/it's mine"))
@@ -89,12 +90,24 @@ def test_episodes_that_play_at_once_are_planned_and_played_alike(monkeypatch):
     assert (trial.batch_size, trial.n_episodes) == (3, 3)
 
 
-def test_every_recipe_knows_every_task_and_only_large_ones_need_a_gpu():
+def test_every_recipe_knows_its_tasks_and_only_large_ones_need_a_gpu():
     for name, recipe in RECIPES.items():
-        assert set(recipe.steps) == set(TASK_NAMES)
+        assert set(recipe.steps) == set(TASK_NAMES) - (set() if name == "smolvla" else {"sort"})
         assert recipe.needs_gpu == bool(recipe.cpu_takes) == (name in REAL_SIZES)
     assert steps_of(DemoConfig(steps=7)) == 7
     assert steps_of(DemoConfig(task="reach")) == recipe_of(DemoConfig()).steps["reach"]
+
+
+@pytest.mark.parametrize("size", [None, "act"])
+def test_a_policy_that_reads_no_instruction_is_not_asked_to_sort(size):
+    words = (
+        "`--task=sort` says only in its instruction what to do .*, and (a small keypoint policy|ACT in its full size),"
+    )
+    with pytest.raises(ConfigError, match=words) as caught:
+        require_task(DemoConfig(task="sort", real_size=size, steps=7))
+    assert caught.value.hint.startswith("`--real_size=smolvla` trains a policy that reads it")
+    require_task(DemoConfig(task="sort", real_size="smolvla"))
+    require_task(DemoConfig(real_size=size))
 
 
 def test_steps_are_numbered_in_their_order():

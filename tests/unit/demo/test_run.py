@@ -18,6 +18,7 @@ from mimetic.demo import child
 from mimetic.demo.child import Ended, Signals
 from mimetic.demo.config import DemoConfig
 from mimetic.demo.lock import DemoLock
+from mimetic.demo.recipes import RECIPES, SMALL
 from mimetic.demo.run import Voice, run_demo
 from mimetic.demo.state import STATE
 from mimetic.errors import ConfigError, Interrupted, MimeticError, MissingExtra
@@ -118,7 +119,8 @@ def test_every_step_runs_once_and_is_shown_before(commands, config):
     assert commands.called == ALL
 
 
-def test_the_plan_follows_from_what_was_measured(commands, config):
+def test_the_plan_follows_from_what_was_measured(commands, config, monkeypatch):
+    monkeypatch.setitem(RECIPES, SMALL, replace(RECIPES[SMALL], places=1))
     _, lines = run(replace(config, until="plan"))
     plan = json.loads((config.output_dir / "plan.json").read_text())
     assert plan["frames_per_s"] == pytest.approx(1000 / 12.5)
@@ -354,6 +356,15 @@ def test_a_large_policy_needs_a_gpu_unless_told_otherwise(monkeypatch, capsys, c
     assert app.main([*flags, "--yes", "--until=record"]) == 0
     assert commands.called == ["demo record"]
     assert app.main([*flags, "--policy.device=cuda"]) == 2
+
+
+def test_a_task_that_the_policy_cannot_learn_is_refused_before_anything_begins(capsys, config, commands):
+    assert app.main(["demo", "--task=sort", f"--output_dir={config.output_dir}"]) == 2
+    error = capsys.readouterr().err
+    assert "a small keypoint policy, which this demo would train, reads no instruction" in error
+    assert "hint: `--real_size=smolvla`" in error
+    assert commands.called == []
+    assert not config.output_dir.exists()
 
 
 @pytest.mark.parametrize(
