@@ -111,6 +111,10 @@ def test_another_demo_in_the_same_folder_is_refused(whole, capsys):
     assert "`--resume=false` moves it aside" in error
 
 
+def listening_to_ctrl_c():
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever runs the tests may ignore it
+
+
 def begin(folder):
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     return subprocess.Popen(
@@ -119,6 +123,7 @@ def begin(folder):
         stderr=subprocess.STDOUT,
         text=True,
         env=environment,
+        preexec_fn=listening_to_ctrl_c,
     )
 
 

@@ -342,7 +342,7 @@ def test_an_evaluation_without_anything_names_both_missing_flags(capsys):
 
 
 def test_an_environment_is_not_part_of_mimetic_yet(arm, capsys):
-    code, lines = error_of(capsys, "eval", f"--policy.path={arm[0]}", "--env.type=pusht")
+    code, lines = error_of(capsys, "eval", f"--policy.path={arm[0]}", "--env.type=robocasa")
     assert code == 2
     assert "not part of mimetic yet" in lines[0]
 

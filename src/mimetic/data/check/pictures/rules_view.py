@@ -19,6 +19,8 @@ RULES = ("image.camera_moved", "image.cameras_swapped")
 NOTE, WARN, OTHER = 0.005, 0.015, 0.05
 """Shifts as shares of the picture's width."""
 FEWEST = 4
+_SMALL = 128
+"""Pictures narrower than this [px] have too little background to be sure from one episode."""
 _FEWEST_THUMBS = 5
 _MOST_RUNS = 3
 _ALIKE, _STEREO, _BETTER, _FEWEST_SWAPPED = 0.6, 0.45, 0.15, 3
@@ -134,6 +136,8 @@ def _moves(
             continue
         if claim is not Claim.FACT and runs_in(flagged) > _MOST_RUNS:
             claim = Claim.FACT  # moved again and again: it was meant
+        if claim is Claim.DEFECT and flagged.sum() == 1 and scale * views.reference.picture.shape[1] < _SMALL:
+            claim = Claim.RISK  # away for one episode and back: in so small a picture it may be a thing that was moved
         findings.append(_moved(camera, steady, views, flagged, claim, scale))
         if claim is not Claim.FACT:
             others.append(_example(steady, views, flagged, scale))
