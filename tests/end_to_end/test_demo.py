@@ -123,7 +123,7 @@ def begin(folder):
         stderr=subprocess.STDOUT,
         text=True,
         env=environment,
-        preexec_fn=listening_to_ctrl_c,
+        preexec_fn=listening_to_ctrl_c,  # noqa: PLW1509  no other thread runs here
     )
 
 
