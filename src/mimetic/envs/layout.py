@@ -45,6 +45,8 @@ _RIGHT_OF_BIN = 0.25
 """Largest azimuth of a cube beside the bin [rad]; further left most of the table is taken."""
 _EVEN_STEPS = (0.7548776662466927, 0.5698402909980532)
 """Steps of the two-dimensional golden sequence: 1 / g and 1 / g**2 with g**3 = g + 1 (Roberts, 2018)."""
+_PUSH_TURN = 0.35
+"""Largest angle between the way to the mat and straight to the left [rad]."""
 _HAND_AT_START_M = 0.185
 """How far in front of the base the hand begins, above the table [m]."""
 _TRIES = 2000
@@ -229,14 +231,13 @@ def _polar(rng: np.random.Generator, radii: tuple[float, float], azimuth: float)
 
 
 def _put_mat(places: Mapping[str, Place], put: Any, rng: np.random.Generator) -> bool:
-    """A mat 9 to 13 cm from the cube, within reach, and not so that the cube must be pulled towards the arm."""
+    """A mat 9 to 12 cm to the left of the cube, seen from the base, and within reach."""
     cube = places["cube"]
-    distance, direction = rng.uniform(0.09, 0.13), rng.uniform(-math.pi, math.pi)
+    distance = rng.uniform(0.09, 0.12)
+    direction = math.atan2(cube.y, cube.x) + math.pi / 2 + rng.uniform(-_PUSH_TURN, _PUSH_TURN)
     x, y = cube.x + distance * math.cos(direction), cube.y + distance * math.sin(direction)
-    if not (RADIUS_M[0] <= math.hypot(x, y) <= RADIUS_M[1] + 0.01 and abs(math.atan2(y, x)) <= AZIMUTH):
-        return False
-    outward = (x - cube.x) * cube.x + (y - cube.y) * cube.y
-    return outward > -0.6 * distance * math.hypot(cube.x, cube.y) and bool(put("mat", x, y, 0.045))
+    within = RADIUS_M[0] <= math.hypot(x, y) <= RADIUS_M[1] + 0.01 and abs(math.atan2(y, x)) <= AZIMUTH
+    return within and bool(put("mat", x, y, 0.045))
 
 
 def _blocks_push(places: Mapping[str, Place], x: float, y: float) -> bool:

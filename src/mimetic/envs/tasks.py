@@ -96,7 +96,7 @@ def _reached(scene: Scene) -> bool:
 def _pushed(scene: Scene) -> bool:
     cube = scene.positions["cube"]
     return (
-        _flat_distance(cube, scene.positions["mat"]) < 0.022
+        _flat_distance(cube, scene.positions["mat"]) < 0.030
         and cube[2] < 0.6 * CUBE_M
         and scene.speeds["cube"] < STILL_M_S
     )

@@ -102,10 +102,10 @@ def test_the_command_serves_and_ends_with_ctrl_c(tmp_path):
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
         url = process.stdout.readline().strip()
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32,}/", url)
-        with urllib.request.urlopen(url, timeout=20) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             assert b"mimetic dataset view" in answer.read()
         time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=20) in (0, 130)
+        assert process.wait(timeout=60) in (0, 130)
         assert "Traceback" not in process.stderr.read()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["set"]

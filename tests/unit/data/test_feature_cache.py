@@ -247,7 +247,7 @@ def test_a_second_builder_waits_and_then_finds_the_rows(tmp_path, said):
             time.sleep(0.01)
         writer.write([0, 2], rows(0, 2))
         assert seen == []
-    thread.join(timeout=20)
+    thread.join(timeout=60)
     assert seen == [[False, True, False]]
     assert f"process {os.getpid()}" in said.text
 

@@ -25,7 +25,7 @@ def parts(count, folder):
     return [work.Part(number, folder) for number in range(count)]
 
 
-def wait_until(condition, seconds=20.0):
+def wait_until(condition, seconds=60.0):
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
         time.sleep(0.05)
@@ -120,7 +120,7 @@ def test_no_worker_outlives_its_parent(tmp_path, how):
     wait_until(lambda: len([p for p in (tmp_path / "out").glob("*.pid") if p.read_text()]) == 2)
     workers = [int(path.read_text()) for path in (tmp_path / "out").glob("*.pid")]
     process.send_signal(how)
-    error = process.communicate(timeout=20)[1].decode()
+    error = process.communicate(timeout=60)[1].decode()
     assert process.returncode == (-signal.SIGKILL if how == signal.SIGKILL else -signal.SIGINT)
     assert ("KeyboardInterrupt" in error) == (how == signal.SIGINT)
     wait_until(lambda: not any(is_alive(worker) for worker in workers))

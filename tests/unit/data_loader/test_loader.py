@@ -72,7 +72,7 @@ def test_prefetch_is_bounded(fake_dataset):
     dataset = fake_dataset(1000)
     iterator = make(dataset, num_workers=2, prefetch_factor=3).batches(0)
     next(iterator)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while len(dataset.asked) < 7 and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.1)
@@ -239,8 +239,8 @@ def test_a_program_that_stops_in_the_middle_ends_at_once(how):
         """
     )
     start = time.monotonic()
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    assert time.monotonic() - start < 45
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200, check=False)
+    assert time.monotonic() - start < 150  # the loader could go on for an hour
     assert ended.returncode == 1 or (how == "interrupt" and ended.returncode in (130, -2))
     expected = {"error": "RuntimeError: stopped", "interrupt": "KeyboardInterrupt"}[how]
     assert expected in ended.stderr

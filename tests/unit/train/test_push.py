@@ -61,7 +61,7 @@ def titles(hub, repo_id="me/pick"):
 
 
 def settle(pusher, folder):
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60  # a loaded machine is no failure
     while pusher.busy(folder):
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -264,9 +264,10 @@ def test_a_folder_that_went_away_is_one_warning(hub, pusher, checkpoint, caplog)
 def test_many_that_wait_are_told_once(hub, pusher, checkpoint, caplog):
     hub.fail(Fault(path="/commit/", wait_s=0.3))
     for step in range(1, 8):
-        pusher.checkpoint(checkpoint(f"{step:06d}"), step)
+        folder = checkpoint(f"{step:06d}")
+        pusher.checkpoint(folder, step)
     assert caplog.text.count("checkpoints wait to be pushed") == 1
-    settle(pusher, checkpoint("000007"))
+    settle(pusher, folder)
 
 
 def test_the_global_generator_is_not_touched(hub, pusher, checkpoint):
@@ -348,7 +349,7 @@ def test_a_hub_that_falls_silent_is_given_up(hub, checkpoint, caplog):
     pusher = Pusher("me/pick", patience=replace(QUICK, silence_s=0.3))
     release = threading.Event()
     folder = checkpoint()
-    pusher._send_policy = lambda *_: release.wait(10)
+    pusher._send_policy = lambda *_: release.wait(60)
     with caplog.at_level("INFO", logger="mimetic"), pytest.raises(HubError, match="nothing arrived for"):
         pusher.finish(folder, FACTS)
     assert "still sending after" in caplog.text
@@ -367,7 +368,7 @@ def test_a_long_training_between_two_pushes_is_no_silence(hub, pusher, checkpoin
 def test_ctrl_c_while_waiting_ends_with_the_commands(hub, checkpoint, caplog, monkeypatch):
     pusher = Pusher("me/pick", patience=QUICK)
     release = threading.Event()
-    pusher._send_policy = lambda *_: release.wait(10)
+    pusher._send_policy = lambda *_: release.wait(60)
     heard = []
 
     class Event(threading.Event):
