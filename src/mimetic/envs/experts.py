@@ -127,10 +127,14 @@ def _into_bin(hand: Hand, cube: str, other: str) -> Moves:
 
 
 def _grasp(hand: Hand, cube: str) -> Moves:
-    """Close the jaws on a cube and lift it; look, and try again when they are empty."""
+    """Close the jaws on a cube and lift it; look, and try again when they are empty.
+
+    However the cube is turned, the jaws turn it as they close. An operator who turns the wrist along its sides must
+    choose between two of them where it lies askew, and neither choice can be learnt from a few dozen demonstrations.
+    """
     for _ in range(hand.manner.retries + 1):
         position = hand.believed(hand.cell.scene().positions[cube])
-        opening = hand.opening_for(cube)
+        opening = hand.opening_away(position)
         yield from hand.move(HandPose(position + _up(hand.above_m), hand.down, opening, _ROOMY_PINCH_M))
         yield from hand.grip(OPEN, 8)
         low = np.array([position[0], position[1], 0.013])

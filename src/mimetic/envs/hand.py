@@ -102,19 +102,18 @@ class Hand:
         """Whether the closed jaws hold nothing."""
         return bool(self.cell.angles[5] < EMPTY_BELOW)
 
-    def opening_for(self, thing: str, *, spread: float = 0.1) -> Array:
-        """Horizontal opening direction that suits a cube's sides and turns the wrist least."""
-        return self.opening_at(self.cell.scene().positions[thing], self.cell.yaw(thing), spread=spread)
-
-    def opening_at(self, position: ArrayLike, yaw: float, *, spread: float = 0.0) -> Array:
-        """Of the four directions along a cube's sides, the one nearest to straight away from the base."""
+    def opening_away(self, position: ArrayLike, *, spread: float = 0.1) -> Array:
+        """Horizontal opening direction straight away from the base, give or take some carelessness."""
         x, y = np.asarray(position)[:2]
-        away = np.arctan2(y, x)
-        turned = yaw + np.round((away - yaw) / (np.pi / 2)) * np.pi / 2 + self._jitter(spread)
+        turned = np.arctan2(y, x) + (self.rng.uniform(-spread, spread) if self.manner.tilt else 0.0)
         return np.array([np.cos(turned), np.sin(turned), 0.0])
 
-    def _jitter(self, spread: float) -> float:
-        return float(self.rng.uniform(-spread, spread)) if self.manner.tilt else 0.0
+    def opening_at(self, position: ArrayLike, yaw: float) -> Array:
+        """Of the four directions along the sides of something square, the one nearest to straight away from the base."""
+        x, y = np.asarray(position)[:2]
+        away = np.arctan2(y, x)
+        turned = yaw + np.round((away - yaw) / (np.pi / 2)) * np.pi / 2
+        return np.array([np.cos(turned), np.sin(turned), 0.0])
 
     def _travel(self, pose: HandPose, share: float) -> Moves:
         begin = self._goal.copy()

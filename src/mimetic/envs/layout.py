@@ -210,11 +210,11 @@ def _draw_arrangement(
 
 def _draw_actor(split: str, task: Task, rng: np.random.Generator, even: int | None) -> tuple[float, float]:
     """A start in whole millimetres: number `even` of the even sequence if the split has it, else a drawn one."""
-    inside = 0.0 if split == "train" else INSIDE
-    left = (_RIGHT_OF_BIN if task.has_bin else AZIMUTH) - inside
-    right = UNSEEN_WEDGE[0] if split == "unseen_positions" else UNSEEN_WEDGE[1] + WEDGE_MARGIN + inside
     if split == "unseen_positions":
-        left = UNSEEN_WEDGE[1]
+        right, left = UNSEEN_WEDGE
+    else:
+        inside = 0.0 if split == "train" else INSIDE
+        right, left = UNSEEN_WEDGE[1] + WEDGE_MARGIN + inside, (_RIGHT_OF_BIN if task.has_bin else AZIMUTH) - inside
     while True:
         shares = rng.uniform(0, 1, 2)
         if even is not None:

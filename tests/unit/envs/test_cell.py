@@ -217,7 +217,7 @@ def test_success_must_be_held(cells):
     assert (cell.held, cell.succeeded, cell.is_over) == (10, True, True)
 
 
-@pytest.mark.parametrize(("offset_m", "is_done"), [(0.020, True), (0.026, False)])
+@pytest.mark.parametrize(("offset_m", "is_done"), [(0.028, True), (0.034, False)])
 def test_how_near_a_pushed_cube_must_be(cells, offset_m, is_done):
     cell = cells(task="push")
     cell.reset(0)

@@ -71,6 +71,16 @@ def test_the_bin_stands_to_the_left_and_leaves_the_whole_wedge_free(task):
     assert np.bincount(halves.astype(int), minlength=2).min() > len(xy) / 4
 
 
+@pytest.mark.parametrize("split", SPLIT_NAMES)
+def test_the_mat_lies_to_the_left_of_the_cube(split):
+    for layout in layouts("push", split):
+        cube, mat = layout.places["cube"], layout.places["mat"]
+        way = (mat.x - cube.x, mat.y - cube.y)
+        assert 0.09 <= math.hypot(*way) <= 0.12
+        left_of_the_cube = math.atan2(cube.y, cube.x) + math.pi / 2
+        assert abs(math.remainder(math.atan2(way[1], way[0]) - left_of_the_cube, math.tau)) <= 0.35
+
+
 @pytest.mark.parametrize("task", TASK_NAMES)
 def test_the_same_seed_is_the_same_layout_and_another_one_is_not(task):
     config = CellConfig(task=task)
