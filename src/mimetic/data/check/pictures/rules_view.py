@@ -19,12 +19,13 @@ RULES = ("image.camera_moved", "image.cameras_swapped")
 NOTE, WARN, OTHER = 0.005, 0.015, 0.05
 """Shifts as shares of the picture's width."""
 FEWEST = 4
-_SMALL = 128
-"""Pictures narrower than this [px] have too little background to be sure from one episode."""
 _FEWEST_THUMBS = 5
 _MOST_RUNS = 3
 _ALIKE, _STEREO, _BETTER, _FEWEST_SWAPPED = 0.6, 0.45, 0.15, 3
 _SCENES = 0.5
+_UNLIKE = 0.8
+"""Agreement of what is steady in both pictures, beside that of most episodes, below which the view is another one. Over
+24 sets of the simulated cell it never fell below 0.86; with the camera elsewhere it was mostly 0.5 to 0.8."""
 _LOW, _TURNED, _ZOOMED = 0.75, 0.7, 0.015
 _IMPACT = (
     "the commonest cause of a policy with a good loss whose arm misses or stands still; put the live camera where most "
@@ -136,13 +137,12 @@ def _moves(
             continue
         if claim is not Claim.FACT and runs_in(flagged) > _MOST_RUNS:
             claim = Claim.FACT  # moved again and again: it was meant
-        if claim is Claim.DEFECT and flagged.sum() == 1 and scale * views.reference.picture.shape[1] < _SMALL:
-            claim = Claim.RISK  # away for one episode and back: in so small a picture it may be a thing that was moved
         findings.append(_moved(camera, steady, views, flagged, claim, scale))
         if claim is not Claim.FACT:
             others.append(_example(steady, views, flagged, scale))
-    unlike = ~views.agrees & straight
-    if unlike.sum() >= 2:
+    shared = np.asarray([shift.shared for shift in views.shifts])
+    unlike = ~views.agrees & straight & (shared < _UNLIKE * float(np.median(shared[views.members])))
+    if unlike.any():
         often = runs_in(unlike) > _MOST_RUNS
         episodes = tuple(steady[place].episode for place in np.flatnonzero(unlike).tolist())
         findings.append(
