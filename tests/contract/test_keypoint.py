@@ -8,7 +8,7 @@ from mimetic.features import FeatureType, PolicyFeature
 from mimetic.policies.keypoint.config import KeypointConfig
 from mimetic.testing.policy import PolicyContract
 
-SIZES = {"chunk_size": 8, "n_action_steps": 3, "n_keypoints": 4, "n_channels": 8, "dim_hidden": 16}
+SIZES = {"chunk_size": 8, "n_action_steps": 3, "n_keypoints": 4, "n_channels": 8, "dim_hidden": 16, "motion_frames": 0}
 ACTION = {"action": PolicyFeature(FeatureType.ACTION, (4,))}
 
 
@@ -54,3 +54,17 @@ class TestCamerasOfDifferentSizeAndColours(KeypointContract):
 class TestWithoutAugmentation(KeypointContract):
     inputs = {**state(4), **cameras((3, 32, 48))}
     settings = {"image_shift": 0, "color_jitter": 0.0, "state_noise": 0.0}
+
+
+class TestWithMotion(KeypointContract):
+    """The joints stand still, so that the motion of both frames that the contract plays is known."""
+
+    inputs = {**state(4), **cameras((3, 32, 48))}
+    settings = {"motion_frames": 2}
+
+    def batch(self, size):
+        batch = super().batch(size)
+        return batch | {"observation.state": batch["observation.state"][:, None].repeat(1, 2, 1)}
+
+    def observation(self, batch):
+        return batch | {"observation.state": batch["observation.state"][:, 1]}

@@ -33,11 +33,13 @@ class Batch:
     """What n cells show.
 
     Args:
-        observation: `observation.state` (n, 6) float32, `observation.images.<camera>` (n, H, W, 3) uint8.
+        observation: `observation.state` (n, 6) float32, `observation.images.<camera>` (n, H, W, 3) uint8; pictures that
+            were not drawn are black.
         instructions: task of each cell in words.
         is_success: whether each task has succeeded (n,) bool.
         is_over: whether each episode has ended (n,) bool; an ended cell stands still until its next reset.
         ticks: control ticks of each episode (n,) int64.
+        is_drawn: whether the pictures of each cell were drawn (n,) bool.
     """
 
     observation: dict[str, NDArray[Any]]
@@ -45,6 +47,7 @@ class Batch:
     is_success: NDArray[np.bool_]
     is_over: NDArray[np.bool_]
     ticks: NDArray[np.int64]
+    is_drawn: NDArray[np.bool_]
 
 
 class CellGroup:
@@ -96,12 +99,28 @@ class CellGroup:
         """Begin an episode in one cell; the others stay as they are."""
         return self._command("reset", {index: seed})
 
-    def step(self, actions: ArrayLike) -> Batch:
-        """Send each cell its action (n, 6) and let a tick pass in those whose episode has not ended."""
+    def step(self, actions: ArrayLike, looks: ArrayLike | None = None) -> Batch:
+        """Send each cell its action (n, 6) and let a tick pass in those whose episode has not ended.
+
+        Drawing takes most of the time of a step.
+
+        Args:
+            actions: goals in the units of the arm.
+            looks: whose pictures are wanted (n,) bool, all when absent. A cell whose episode ends with this step is
+                drawn in any case.
+
+        Raises:
+            ShapeError: actions or looks do not fit the number of cells.
+            WorkerError: a process has failed or ended.
+        """
         goals = np.asarray(actions, dtype=np.float64)
         if goals.shape != (self.count, 6):
             raise ShapeError(f"actions of {self.count} cells have shape ({self.count}, 6); got {goals.shape}")
+        wanted = np.ones(self.count, dtype=bool) if looks is None else np.asarray(looks, dtype=bool)
+        if wanted.shape != (self.count,):
+            raise ShapeError(f"looks of {self.count} cells have shape ({self.count},); got {wanted.shape}")
         self._board.actions[:] = goals
+        self._board.looks[:] = wanted
         return self._command("step", {})
 
     def close(self) -> None:
@@ -136,6 +155,7 @@ class CellGroup:
             is_success=board.flags[:, 0].astype(bool),
             is_over=board.flags[:, 1].astype(bool),
             ticks=board.flags[:, 2].copy(),
+            is_drawn=board.flags[:, 3].astype(bool),
         )
 
 
@@ -152,7 +172,8 @@ class _Board:
         picture = (count, config.height, config.width, 3)
         shapes: list[tuple[str, tuple[int, ...], Any]] = [
             ("actions", (count, 6), np.float64),
-            ("flags", (count, 3), np.int64),
+            ("looks", (count,), np.int64),
+            ("flags", (count, 4), np.int64),
             (STATE, (count, 6), np.float32),
             *((IMAGES_PREFIX + camera, picture, np.uint8) for camera in CAMERAS),
         ]
@@ -166,6 +187,7 @@ class _Board:
             arrays[key] = np.ndarray(shape, kind, buffer, begin)
             begin += arrays[key].nbytes
         self.actions: NDArray[np.float64] = arrays.pop("actions")
+        self.looks: NDArray[np.int64] = arrays.pop("looks")
         self.flags: NDArray[np.int64] = arrays.pop("flags")
         self.observation = arrays
 
@@ -174,7 +196,7 @@ class _Board:
         if self._memory is None:
             return
         self.observation = {}
-        del self.actions, self.flags
+        del self.actions, self.looks, self.flags
         self._memory.close()
         if remove:
             self._memory.unlink()
@@ -256,7 +278,12 @@ def _serve(cells: Sequence[Cell], first: int, board: _Board, verb: str, seeds: d
             continue
         else:
             cell.step(board.actions[number])
-        for name, value in cell.observe().items():
-            board.observation[name][number] = value
-        board.flags[number] = cell.succeeded, cell.is_over, cell.tick
+        draws = verb == "reset" or cell.is_over or bool(board.looks[number])
+        shown = cell.observe() if draws else {STATE: cell.state()}
+        for name, values in board.observation.items():
+            if name in shown:
+                values[number] = shown[name]
+            elif board.flags[number, 3]:
+                values[number] = 0  # a picture of an earlier tick must never pass for one of this tick
+        board.flags[number] = cell.succeeded, cell.is_over, cell.tick, draws
     return instructions

@@ -176,11 +176,9 @@ def _open(config: EvalConfig, metadata: Metadata, choice: EpisodeChoice, pretrai
     )
     size = action_size(pretrained, dataset)
     inputs = input_names(pretrained, dataset)
-    offsets = pretrained.config.observation_delta_indices
+    offsets = {theirs: pretrained.config.observation_deltas(ours) for ours, theirs in inputs.items()}
     unread = [key for key in dataset.meta.camera_keys if key not in inputs.values()]
-    dataset = dataset.with_windows(
-        dict.fromkeys(inputs.values(), offsets) if offsets is not None else None, skip=unread
-    )
+    dataset = dataset.with_windows({key: few for key, few in offsets.items() if few is not None} or None, skip=unread)
     tasks = [dataset.meta.episodes[number].first_task for number in dataset.episodes]
     state = dataset.features.get(STATE)
     recording = Recording(

@@ -115,6 +115,14 @@ class Policy(nn.Module):
             ShapeError: an input is missing or has another shape than the policy was built for.
         """
 
+    def needs_observation(self) -> bool:
+        """Whether the next `select_action` reads its batch.
+
+        Where it says no, the next batch may be one that cannot be read: a simulation then draws no pictures. True after
+        `reset`. A policy that empties a queue overrides it; any other is given every observation.
+        """
+        return True
+
     @abstractmethod
     def reset(self) -> None:
         """Forget the episode: empty queues and averages."""

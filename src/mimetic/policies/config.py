@@ -123,6 +123,10 @@ class PolicyConfig:
         """Frame offsets of observations; None: the current frame only, without a time axis."""
         return None
 
+    def observation_deltas(self, key: str) -> list[int] | None:
+        """Frame offsets of one observation, by its name: those of all, where a policy does not say otherwise."""
+        return self.observation_delta_indices
+
     @property
     def action_delta_indices(self) -> list[int] | None:
         """Frame offsets of the actions that the policy is trained to predict."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -28,6 +29,27 @@ _BF16_RTOL = 0.05
 _IS_PAD = ACTION + PAD_SUFFIX
 
 
+class _Noted(Mapping[str, Tensor]):
+    """A batch that notes whether it was read."""
+
+    def __init__(self, values: Mapping[str, Tensor]) -> None:
+        self._values = values
+        self.was_read = False
+
+    def _read(self) -> Mapping[str, Tensor]:
+        self.was_read = True
+        return self._values
+
+    def __getitem__(self, key: str) -> Tensor:
+        return self._read()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+
 class PolicyContract(ABC):
     """Subclass, give a tiny config and a batch, and name the subclass `Test...`."""
 
@@ -43,6 +65,10 @@ class PolicyContract(ABC):
     @abstractmethod
     def batch(self, size: int) -> dict[str, Tensor]:
         """A preprocessed training batch, always the same for a size; its last sample must have padded actions."""
+
+    def observation(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What `select_action` gets of a batch; a policy that remembers earlier frames gets the last one alone."""
+        return batch
 
     def policy(self) -> Policy:
         """A fresh policy, the same at every call."""
@@ -148,11 +174,24 @@ class PolicyContract(ABC):
         chunk, next_chunk = policy.predict_chunk(first), policy.predict_chunk(other)
         policy.reset()
         for step in range(n_steps):
-            action = policy.select_action(first if step == 0 else other)
+            action = policy.select_action(self.observation(first if step == 0 else other))
             assert torch.equal(action, chunk[:, step])
-        assert torch.equal(policy.select_action(other), next_chunk[:, 0])
+        assert torch.equal(policy.select_action(self.observation(other)), next_chunk[:, 0])
         policy.reset()
-        assert torch.equal(policy.select_action(first), chunk[:, 0])
+        assert torch.equal(policy.select_action(self.observation(first)), chunk[:, 0])
+
+    def test_it_says_beforehand_whether_it_reads_the_observation(self) -> None:
+        """An evaluation draws no pictures where it says no, so a wrong no fails there and a wrong yes wastes time."""
+        policy, n_steps = self.policy(), int(getattr(self.config(), "n_action_steps", 1))
+        values = self.observation({key: value[:1] for key, value in self.batch(3).items()})
+        for calls in (2 * n_steps, 1, 2 * n_steps):  # the second time it is reset in the middle of a queue
+            policy.reset()
+            assert policy.needs_observation(), "after `reset` the next call reads its batch"
+            for call in range(calls):
+                says, batch = policy.needs_observation(), _Noted(values)
+                with torch.random.fork_rng(devices=[]):
+                    policy.select_action(batch)
+                assert batch.was_read == says, f"call {call}: it said {says}"
 
     def test_weights_survive_saving_and_loading(self, tmp_path: Path) -> None:
         """A file of the state dict fills a fresh policy strictly, which then predicts the same bits."""

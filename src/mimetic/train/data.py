@@ -59,7 +59,7 @@ def windows(policy: PolicyConfig, features: Mapping[str, Any]) -> dict[str, Sequ
         elif key == ACTION:
             offsets = policy.action_delta_indices
         elif key.startswith("observation."):
-            offsets = policy.observation_delta_indices
+            offsets = policy.observation_deltas(key)
         if offsets is not None:
             result[key] = offsets
     return result

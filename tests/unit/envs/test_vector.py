@@ -106,3 +106,45 @@ def test_an_error_in_a_process_reaches_the_caller():
         group.reset([1, 2])
         with pytest.raises(WorkerError, match="six finite numbers"):
             group.step(np.full((2, 6), np.nan))
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_only_cells_that_somebody_looks_at_are_drawn(renderer, processes, alone):
+    """What is drawn equals what is drawn when every tick is, and the rest is black."""
+    from mimetic.envs.vector import CellGroup
+
+    seeds = SEEDS[:3]
+    expected = alone(renderer)
+    drawn = 0
+    with CellGroup(config(renderer), len(seeds), processes=processes) as group:
+        group.reset(seeds)
+        for tick in range(TICKS):
+            looks = np.array([tick % (index + 2) == 0 for index in range(len(seeds))])
+            batch = group.step([goals(seed, tick) for seed in seeds], looks)
+            assert batch.is_drawn.tolist() == looks.tolist()
+            for index, seed in enumerate(seeds):
+                values, *rest = shown(batch, index)
+                wanted, *others = expected[seed][tick + 1]
+                assert rest == others
+                assert values.pop("observation.state") == wanted["observation.state"]
+                for name, value in values.items():
+                    assert value == (wanted[name] if looks[index] else bytes(len(value)))
+            drawn += looks.sum()
+        assert group.reset_one(1, 3).is_drawn[1]
+        assert group.step(np.zeros((3, 6))).is_drawn.all()
+    assert 0 < drawn < TICKS * len(seeds)
+
+
+def test_the_outcome_of_an_episode_is_drawn_unasked():
+    from mimetic.envs.vector import CellGroup
+
+    with CellGroup(config(episode_length=2), 2) as group:
+        group.reset([0, 1])
+        nobody = np.zeros(2, dtype=bool)
+        assert group.step(np.zeros((2, 6)), nobody).is_drawn.tolist() == [False, False]
+        batch = group.step(np.zeros((2, 6)), nobody)
+        assert batch.is_over.all()
+        assert batch.is_drawn.all()
+        assert all(batch.observation[f"observation.images.{name}"].any() for name in ("front", "wrist"))
+        with pytest.raises(ShapeError, match=r"looks of 2 cells have shape \(2,\); got \(3,\)"):
+            group.step(np.zeros((2, 6)), np.ones(3))

@@ -216,7 +216,7 @@ class Forgetful:
         self.going[place] = True
         return self._shown(0.0)
 
-    def step(self, actions):
+    def step(self, actions, looks):
         self.going = [False, False]
         return self._shown(1.0)
 
@@ -239,7 +239,9 @@ class Forgetful:
 
 
 def test_a_reward_is_not_lost_when_another_place_begins_in_the_same_tick():
-    seat = types.SimpleNamespace(act=lambda observation, instruction: np.zeros(1), timing=Timing())
+    seat = types.SimpleNamespace(
+        act=lambda observation, instruction: np.zeros(1), needs_observation=lambda: True, timing=Timing()
+    )
     player = types.SimpleNamespace(warm_up=lambda observation, instruction: None, sit_down=lambda seed: seat)
     task = EnvTask(
         group="g", task_id=0, task="t", split="", features={}, fps=10, episode_length=1, open=lambda *_: Forgetful()

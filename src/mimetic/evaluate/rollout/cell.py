@@ -93,8 +93,8 @@ class _Cells:
         self._succeeded[place] = False
         return self._shown(self._group.reset_one(place, seed))
 
-    def step(self, actions: NDArray[np.float64]) -> Shown:
-        return self._shown(self._group.step(actions))
+    def step(self, actions: NDArray[np.float64], looks: NDArray[np.bool_]) -> Shown:
+        return self._shown(self._group.step(actions, looks))
 
     def description(self) -> Mapping[str, Any]:
         choice = self._group.choice
@@ -114,4 +114,5 @@ class _Cells:
             is_success=batch.is_success,
             is_over=batch.is_over,
             views={camera: batch.observation[IMAGES_PREFIX + camera] for camera in CAMERAS},
+            is_drawn=batch.is_drawn,
         )

@@ -28,6 +28,7 @@ class Shown:
         is_success: whether the task has succeeded (n,) bool; stays true to the end of the episode.
         is_over: whether the episode has ended (n,) bool; such a place stands still until its next episode.
         views: pictures for a film, (n, H, W, 3) uint8 each; they are laid side by side.
+        is_drawn: whether the cameras and views of each place show this tick (n,) bool; None: all do.
     """
 
     observation: Mapping[str, NDArray[Any]]
@@ -36,16 +37,21 @@ class Shown:
     is_success: NDArray[np.bool_]
     is_over: NDArray[np.bool_]
     views: Mapping[str, NDArray[np.uint8]]
+    is_drawn: NDArray[np.bool_] | None = None
 
 
 class Places(Protocol):
     """Several episodes at once; every one is the same whichever place it runs in."""
 
     def begin(self, place: int, seed: int) -> Shown:
-        """Begin the episode of a seed in one place; the others stay as they are."""
+        """Begin the episode of a seed in one place, which is drawn; the others stay as they are."""
 
-    def step(self, actions: NDArray[np.float64]) -> Shown:
-        """Send each place its action (n, A); places whose episode has ended stand still."""
+    def step(self, actions: NDArray[np.float64], looks: NDArray[np.bool_]) -> Shown:
+        """Send each place its action (n, A); places whose episode has ended stand still.
+
+        `looks` (n,) bool says where somebody reads the pictures. Drawing elsewhere is a waste, but never wrong; where
+        an episode ends with this step, the outcome is always drawn. Vectors are there at every step.
+        """
 
     def description(self) -> Mapping[str, Any]:
         """What a reader must know to repeat this, as plain values for JSON."""

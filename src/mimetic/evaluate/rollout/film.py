@@ -25,7 +25,8 @@ class Film:
     """Takes the pictures of one episode, from its first observation to its last.
 
     Args:
-        path: of the video, whose folder exists; None films nothing and keeps the strip only.
+        path: of the video, whose folder exists, and which needs the picture of every tick; None films nothing and keeps
+            the strip only, for which some pictures are enough.
         fps: pictures a second [Hz].
     """
 

@@ -1,4 +1,8 @@
-"""Plays episodes of one task, several at once, and says how each went."""
+"""Plays episodes of one task, several at once, and says how each went.
+
+Drawing is most of a simulation's work, so it is asked for only where somebody reads the pictures: the policy whose
+queue is empty, a film, a recording, and the report's strip, which wants a few.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +19,13 @@ from numpy.typing import NDArray
 from mimetic.data.store.atomic import write_bytes
 from mimetic.errors import MimeticError
 from mimetic.evaluate.rollout.environment import EnvTask, Places, Shown
-from mimetic.evaluate.rollout.film import Film
+from mimetic.evaluate.rollout.film import STRIP_FRAMES, Film
 from mimetic.evaluate.rollout.player import Player, Seat
 
 logger = logging.getLogger(__name__)
 _LARGEST_LISTED = 40
+_UNSEEN_SHARE = 2 * STRIP_FRAMES
+"""No longer part of an episode's limit than one in so many goes by without a picture for the strip."""
 VIDEOS, STRIPS = "videos", "strips"
 
 
@@ -112,9 +118,21 @@ class _Playing:
     film: Film
     instruction: str
     begun: float
+    reads: bool
+    """Whether the policy reads the observation of this tick."""
+    watched: bool
+    """Whether every tick is kept in pictures."""
+    longest_unseen: int
+    """Ticks from one picture to the next at most; 0 sets no limit."""
     take: Keeps | None = None
+    unseen: int = 0
+    """Ticks since the last picture."""
     length: int = 0
     rewards: list[float] = field(default_factory=list)
+
+    def looks(self) -> bool:
+        """Whether somebody wants to see the next tick."""
+        return self.reads or self.watched or 0 < self.longest_unseen <= self.unseen + 1
 
 
 def play(
@@ -171,7 +189,8 @@ def play(
                 actions[place] = action
                 if one.take is not None:
                     one.take.add({name: value[place] for name, value in shown.observation.items()}, action)
-            stepped = shown = places.step(actions)
+            looks = np.array([place in playing and playing[place].looks() for place in range(count)])
+            stepped = shown = places.step(actions, looks)
             for place, one in list(playing.items()):
                 _note(one, stepped, place)  # what a beginning shows has no rewards of this tick
                 if stepped.is_over[place]:
@@ -201,19 +220,32 @@ def _begin(
     if plan.folder is not None and episode < plan.videos:
         path = plan.folder / _video(task, plan, episode)
         path.parent.mkdir(parents=True, exist_ok=True)
-    film = Film(path, task.fps)
-    one = _Playing(episode, player.sit_down(seed), film, shown.instructions[place], time.monotonic(), take)
+    seat = player.sit_down(seed)
+    one = _Playing(
+        episode=episode,
+        seat=seat,
+        film=Film(path, task.fps),
+        instruction=shown.instructions[place],
+        begun=time.monotonic(),
+        reads=seat.needs_observation(),
+        watched=path is not None or take is not None,
+        longest_unseen=max(1, task.episode_length // _UNSEEN_SHARE) if plan.folder is not None and plan.strips else 0,
+        take=take,
+    )
     playing[place] = one  # before the first picture: whatever fails from here on, the film is closed
     _film(one, shown, place)
     return shown
 
 
 def _act(task: EnvTask, one: _Playing, shown: Shown, place: int) -> Any:
+    seen = {name: value[place] for name, value in shown.observation.items()} if one.reads else None
     try:
-        return one.seat.act({name: value[place] for name, value in shown.observation.items()}, one.instruction)
+        action = one.seat.act(seen, one.instruction)
     except MimeticError as error:
         error.message += f" (task {task.title}, episode {one.episode}, tick {one.length})"
         raise
+    one.reads = one.seat.needs_observation()  # of the next tick, which is drawn by what is said here
+    return action
 
 
 def _note(one: _Playing, shown: Shown, place: int) -> None:
@@ -226,7 +258,12 @@ def _note(one: _Playing, shown: Shown, place: int) -> None:
 
 
 def _film(one: _Playing, shown: Shown, place: int) -> None:
-    one.film.add({name: view[place] for name, view in shown.views.items()})
+    """Add what was drawn: every tick of a film, and for a strip what somebody looked at anyway."""
+    if shown.is_drawn is None or shown.is_drawn[place]:
+        one.film.add({name: view[place] for name, view in shown.views.items()})
+        one.unseen = 0
+    else:
+        one.unseen += 1
 
 
 def _finish(task: EnvTask, plan: Plan, one: _Playing, *, success: bool) -> Episode:

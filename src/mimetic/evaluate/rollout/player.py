@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mimetic.accelerators.precision import Precision
-from mimetic.errors import CheckpointError, ShapeError
+from mimetic.errors import CheckpointError, MimeticError, ShapeError
 from mimetic.names import TASK
 from mimetic.policies.base import Policy
 from mimetic.processing.pipeline import Pipeline
@@ -93,16 +93,22 @@ class Seat:
         self._random = _Random(player.policy.device, seed)
         self.timing = Timing()
 
-    def act(self, observation: Mapping[str, NDArray[Any]], instruction: str) -> NDArray[np.float64]:
+    def needs_observation(self) -> bool:
+        """Whether the next `act` reads its observation."""
+        return self._policy.needs_observation()
+
+    def act(self, observation: Mapping[str, NDArray[Any]] | None, instruction: str) -> NDArray[np.float64]:
         """The next action (A,), in the units of the environment.
 
         Args:
-            observation: of this episode alone: cameras (H, W, C) uint8, vectors (D,).
+            observation: of this episode alone: cameras (H, W, C) uint8, vectors (D,); may be None where
+                `needs_observation` says so.
             instruction: the task in words.
 
         Raises:
             CheckpointError: the action is not finite.
             ShapeError: it is not one vector.
+            MimeticError: the policy reads an observation that it said it does not need.
         """
         started = time.perf_counter()
         batch = _Batch(lambda: self._prepare(observation, instruction))
@@ -126,7 +132,12 @@ class Seat:
             )
         return result
 
-    def _prepare(self, observation: Mapping[str, NDArray[Any]], instruction: str) -> dict[str, Any]:
+    def _prepare(self, observation: Mapping[str, NDArray[Any]] | None, instruction: str) -> dict[str, Any]:
+        if observation is None:
+            raise MimeticError(
+                f"policy `{self._policy.config.type_name}` reads an observation that it said it does not need",
+                "this is a bug of the policy: its `needs_observation` must be true before every such `select_action`",
+            )
         raw: dict[str, Any] = {name: _tensor(value) for name, value in observation.items()}
         raw[TASK] = [instruction]
         if self._player.alter is not None:

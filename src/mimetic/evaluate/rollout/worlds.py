@@ -100,8 +100,11 @@ class Worlds:
         self._won[place] = self._over[place] = False
         return self._shown()
 
-    def step(self, actions: NDArray[np.float64]) -> Shown:
-        """Send each place its action (n, A); places whose episode has ended stand still."""
+    def step(self, actions: NDArray[np.float64], looks: NDArray[np.bool_] | None = None) -> Shown:
+        """Send each place its action (n, A); places whose episode has ended stand still.
+
+        Packages draw as a part of their step, so `looks` changes nothing: every place shows its present.
+        """
         if actions.shape != (self._count, self._action_size):
             raise ShapeError(
                 f"actions of {self._count} places have shape ({self._count}, {self._action_size}); got {actions.shape}"

@@ -103,6 +103,10 @@ class ACTPolicy(Policy):
             self._queue.extend(chunk.transpose(0, 1))
         return self._queue.popleft()
 
+    def needs_observation(self) -> bool:
+        """Whether the queue is empty; with temporal ensembling always."""
+        return self._ensemble is not None or not self._queue
+
     def reset(self) -> None:
         """Empty the queue and forget averages."""
         self._queue.clear()

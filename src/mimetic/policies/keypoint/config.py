@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from mimetic.features import NormalizationMode
 from mimetic.fields import setting
+from mimetic.names import STATE
 from mimetic.optim.config import AdamWConfig, CosineAnnealingWithWarmupConfig
 from mimetic.policies.config import PolicyConfig
 
@@ -51,6 +52,13 @@ class KeypointConfig(PolicyConfig):
         "so that a policy does not recognise an episode by them",
         layer="mimetic",
     )
+    motion_frames: int = setting(
+        10,
+        "The policy also reads how far the joints have moved in so many frames, which tells a grip that is closing from "
+        "one that has closed; 0: it does not",
+        unit="frames",
+        layer="mimetic",
+    )
     optimizer_lr: float = setting(1e-3, "Learning rate of the preset", layer="mimetic")
     optimizer_weight_decay: float = setting(
         1.0, "Weight decay of the preset, for the layers between keypoints and actions", layer="mimetic"
@@ -75,7 +83,7 @@ class KeypointConfig(PolicyConfig):
                 problems.append(f"`--policy.{name}={getattr(self, name)}` must be at least 1")
         if self.n_channels % 2:
             problems.append(f"`--policy.n_channels={self.n_channels}` must be even: the first layer has half of it")
-        for name in ("image_shift", "color_jitter", "state_noise"):
+        for name in ("image_shift", "color_jitter", "state_noise", "motion_frames"):
             if getattr(self, name) < 0:
                 problems.append(f"`--policy.{name}={getattr(self, name)}` is negative")
         if self.color_jitter >= 1:
@@ -89,6 +97,10 @@ class KeypointConfig(PolicyConfig):
                     f"width) of at least {SMALLEST_PICTURE} pixels"
                 )
         return problems
+
+    def observation_deltas(self, key: str) -> list[int] | None:
+        """Joint positions `motion_frames` ago and now; of everything else the current frame, without a time axis."""
+        return [-self.motion_frames, 0] if key == STATE and self.motion_frames else None
 
     @property
     def action_delta_indices(self) -> list[int]:

@@ -1,9 +1,9 @@
 """The network of the keypoint policy: tensors in, tensors out.
 
 Each camera has four convolutions of its own, whose last maps say where something is: the softmax of a map is a
-distribution over the picture, and its mean is a keypoint. Two hidden layers turn keypoints and joint positions into a
-chunk; beside them a linear way from the joint positions begins as "stay where you are", so that only movement must be
-learned.
+distribution over the picture, and its mean is a keypoint. Two hidden layers turn keypoints, joint positions and how they
+have changed into a chunk; beside them a linear way from the joint positions begins as "stay where you are", so that only
+movement must be learned.
 
 No batch norm: the loss of a batch stays the mean over its samples, whatever parts it is computed in.
 
@@ -50,8 +50,9 @@ class KeypointNetwork(nn.Module):
             for camera in config.image_features.values()
         )
         n_found = 3 * config.n_keypoints * len(self.cameras)
+        n_moved = n_state if config.motion_frames else 0
         self.head = nn.Sequential(
-            nn.Linear(n_found + n_state, config.dim_hidden),
+            nn.Linear(n_found + n_state + n_moved, config.dim_hidden),
             nn.ReLU(),
             nn.Linear(config.dim_hidden, config.dim_hidden),
             nn.ReLU(),
@@ -67,22 +68,20 @@ class KeypointNetwork(nn.Module):
                 self.straight.weight.copy_(torch.zeros(self.n_actions, n_state).add(same).repeat(self.chunk_size, 1))
                 self.straight.bias.zero_()
 
-    def forward(self, pictures: Sequence[Tensor], state: Tensor | None, noisy_state: Tensor | None) -> Tensor:
+    def forward(self, pictures: Sequence[Tensor], state: Tensor | None, seen: Sequence[Tensor]) -> Tensor:
         """Predict.
 
         Args:
             pictures: (B, C, H, W) of each camera, normalised.
             state: (B, P), normalised.
-            noisy_state: what the hidden layers see of it.
+            seen: (B, P) each: what the hidden layers see of it and of its change.
 
         Returns:
             (B, K, A) in at least float32.
         """
         found = [camera(picture) for camera, picture in zip(self.cameras, pictures, strict=True)]
         with torch.autocast(found[0].device.type, enabled=False):
-            if noisy_state is not None:
-                found.append(noisy_state)
-            chunk: Tensor = self.head(torch.cat(found, 1))
+            chunk: Tensor = self.head(torch.cat([*found, *seen], 1))
             if self.straight is not None:
                 chunk = chunk + self.straight(state)
         return chunk.view(-1, self.chunk_size, self.n_actions)

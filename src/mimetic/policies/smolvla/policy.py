@@ -225,6 +225,11 @@ class SmolVLAPolicy(Policy):
             self._queue.extend(chunk.transpose(0, 1))
         return self._queue.popleft()
 
+    def needs_observation(self) -> bool:
+        """Whether the queue is empty; with real-time chunking, which has none, always."""
+        rtc = self.config.rtc_config
+        return (rtc is not None and rtc.enabled) or not self._queue
+
     def reset(self) -> None:
         """Empty the queue."""
         self._queue.clear()

@@ -8,7 +8,7 @@ import torch
 from mimetic.features import FeatureType, PolicyFeature
 from mimetic.policies.keypoint.config import KeypointConfig
 
-TINY = {"chunk_size": 8, "n_action_steps": 3, "n_keypoints": 4, "n_channels": 8, "dim_hidden": 16}
+TINY = {"chunk_size": 8, "n_action_steps": 3, "n_keypoints": 4, "n_channels": 8, "dim_hidden": 16, "motion_frames": 0}
 STILL = {"image_shift": 0, "color_jitter": 0.0, "state_noise": 0.0}
 
 
@@ -34,6 +34,8 @@ def make_batch():
     def make(config, size=3):
         generator = torch.Generator().manual_seed(3)
         batch = {k: torch.randn(size, *f.shape, generator=generator) for k, f in config.input_features.items()}
+        if config.motion_frames and config.robot_state_feature is not None:
+            batch["observation.state"] = torch.randn(size, 2, *config.robot_state_feature.shape, generator=generator)
         chunk = config.chunk_size
         batch["action"] = torch.randn(size, chunk, *config.action_feature.shape, generator=generator)
         lengths = torch.tensor([chunk, chunk - 2, 1] + [chunk] * size)[:size]

@@ -114,11 +114,11 @@ def test_the_straight_way_begins_as_staying_where_you_are(make_config):
     pictures, state = inputs(make_config())
     stay = state[:, None].expand(-1, 8, -1)
     # What the pictures say is small at the beginning, and it is all that is added.
-    away = (network(pictures, state, state) - stay).detach()
+    away = (network(pictures, state, [state]) - stay).detach()
     assert 0 < away.abs().mean() < 0.25
     nn.init.zeros_(network.head[-1].weight)
     nn.init.zeros_(network.head[-1].bias)
-    assert torch.equal(network(pictures, state, state), stay)
+    assert torch.equal(network(pictures, state, [state]), stay)
 
 
 def test_a_state_of_another_size_begins_without_a_straight_way(make_config):
@@ -134,26 +134,26 @@ def test_without_a_state_there_is_no_straight_way(make_config):
     network = KeypointNetwork(config)
     pictures, state = inputs(config)
     assert network.straight is None
-    assert network(pictures, state, None).shape == (5, 8, 4)
+    assert network(pictures, state, []).shape == (5, 8, 4)
 
 
 def test_the_straight_way_sees_the_state_and_the_hidden_layers_the_noisy_one(make_config):
     network = KeypointNetwork(make_config())
     pictures, state = inputs(make_config())
     noisy = state + 1
-    found = network(pictures, state, noisy)
-    hidden = network(pictures, torch.zeros_like(state), noisy)
+    found = network(pictures, state, [noisy])
+    hidden = network(pictures, torch.zeros_like(state), [noisy])
     torch.testing.assert_close(found - hidden, state[:, None].expand(-1, 8, -1))
-    assert not torch.allclose(found, network(pictures, state, state))
+    assert not torch.allclose(found, network(pictures, state, [state]))
 
 
 def test_every_camera_has_convolutions_of_its_own_and_all_count(make_config):
     config = make_config(cameras=[(3, 32, 48), (3, 32, 48)])
     network = KeypointNetwork(config)
     pictures, state = inputs(config)
-    before = network(pictures, state, state)
+    before = network(pictures, state, [state])
     for number in (0, 1):
         changed = list(pictures)
         changed[number] = pictures[number].flip(-1)
-        assert not torch.allclose(network(changed, state, state), before)
-    assert not torch.allclose(network(pictures[::-1], state, state), before)
+        assert not torch.allclose(network(changed, state, [state]), before)
+    assert not torch.allclose(network(pictures[::-1], state, [state]), before)
