@@ -26,9 +26,10 @@ demo-recording: ## train a small policy on a real recording, compare it with wha
 	$(setup) report
 	@PATH="$(abspath $(BIN)):$$PATH" scripts/demo_recording.sh
 
+# worksteal: by the default, one process ended minutes before the other, which had all tests of torch's compiler left.
 test: ## run the tests (no network, no GPU, no account)
 	$(setup) check ray report test
-	$(BIN)/python -m pytest -n $(WORKERS) -rs --ignore=tests/docs $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist=worksteal -rs --ignore=tests/docs $(ARGS)
 
 check: ## lint, formatting, types, generated reference, and every code block of the docs
 	$(setup) check ray report test

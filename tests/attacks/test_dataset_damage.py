@@ -189,7 +189,7 @@ def test_a_wrong_folder_fails_at_once_with_the_nearest_datasets(tmp_path, monkey
     begin = time.monotonic()
     with pytest.raises(DatasetNotFound) as caught:
         open_dataset("me/pick_cub", root=root)
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < 20  # a loaded machine is no failure; asking a network for it takes longer
     assert str(caught.value) == f"no dataset at `{root}` (expected meta/info.json)"
     assert str(tmp_path / "pick_cube") in caught.value.hint
     assert caught.value.exit_code == 2

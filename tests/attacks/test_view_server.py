@@ -25,7 +25,7 @@ def server(tmp_path_factory):
 
 def ask(server, path, *, method="GET", body=None, host=None, token=None, **headers):
     """Status, headers and body of one request; `path` stands behind the token."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
     token = server.token if token is None else token
     named = {"Host": f"127.0.0.1:{server.server_port}" if host is None else host}
     connection.request(
@@ -158,7 +158,7 @@ def test_what_follows_a_refused_body_is_no_request(server):
         f"POST /wrong/plan HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(hidden)}\r\n\r\n{hidden}"
     )
-    with socket.create_connection(("127.0.0.1", server.server_port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=60) as connection:
         connection.sendall(request.encode())
         received = b""
         while part := connection.recv(65536):
@@ -224,7 +224,7 @@ def test_the_token_is_not_logged(server, caplog):
 
 def raw(server, request):
     """Status line and body of a request that no client would make."""
-    with socket.create_connection(("127.0.0.1", server.server_port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=60) as connection:
         connection.sendall(request.encode())
         answer = b""
         while data := connection.recv(65536):

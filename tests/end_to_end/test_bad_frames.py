@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -308,13 +307,7 @@ def bad_frames(run):
     return [(record["episode"], record["frame"]) for record in records if record["kind"] == "bad_frame"]
 
 
-def mimetic(*flags):
-    return subprocess.run(
-        [sys.executable, "-m", "mimetic", *map(str, flags)], capture_output=True, text=True, timeout=120, check=False
-    )
-
-
-def test_a_run_stops_with_its_steps_saved_and_the_command_of_its_hint_goes_on(root, tmp_path):
+def test_a_run_stops_with_its_steps_saved_and_the_command_of_its_hint_goes_on(mimetic, root, tmp_path):
     overwrite_packets(video(root), [7])
     run = tmp_path / "run"
     done = mimetic(

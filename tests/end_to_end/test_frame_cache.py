@@ -328,12 +328,12 @@ def start(root, folder, hold, *more):
 
 
 def wait_for_rows(folder, process):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
         if any(any(path.read_bytes()) for path in folder.glob("*/marks.bin")):
             return
         time.sleep(0.02)
-    raise AssertionError(process.communicate(timeout=10)[1])
+    raise AssertionError(process.communicate(timeout=60)[1])
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)

@@ -54,7 +54,7 @@ class Server:
 
     def close(self):
         self.process.stdin.close()
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=60)
         self.process.stdout.close()
 
 

@@ -132,5 +132,5 @@ class Chrome:
 
     def _end(self):
         self.process.terminate()
-        self.process.wait(timeout=20)
+        self.process.wait(timeout=60)
         self.process.stdout.close()

@@ -201,4 +201,4 @@ def serve():
         stand_in.wake.set()
         server.shutdown()
         server.server_close()
-        thread.join(5)
+        thread.join(60)

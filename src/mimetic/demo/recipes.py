@@ -48,7 +48,7 @@ RECIPES: dict[str, Recipe] = {
         type_name="keypoint",
         policy=("--policy.type=keypoint",),
         training=("--batch_size=64", "--num_workers=1"),
-        steps={"reach": 1500, "push": 2500, "pick_place": 3000, "stack": 3000},
+        steps={"reach": 1500, "push": 3000, "pick_place": 4000, "stack": 4000},
         halves=True,
         places=2,
     ),

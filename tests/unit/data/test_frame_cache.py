@@ -307,16 +307,16 @@ def test_of_two_builders_one_builds_and_the_other_shares(root, tmp_path, monkeyp
     def slow(task):
         counted.append(len(task.numbers))
         inside.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         return original(task)
 
     monkeypatch.setattr(decode, "decode_rows", slow)
     first = threading.Thread(target=build_on_disk, args=(file, dataset.source, rows_of(dataset), Workers(1)))
     first.start()
-    assert inside.wait(20)
+    assert inside.wait(60)
     second = threading.Thread(target=build_on_disk, args=(file, dataset.source, rows_of(dataset), Workers(1)))
     second.start()
-    for _ in range(100):
+    for _ in range(1000):
         if "waiting for it" in said.text:
             break
         threading.Event().wait(0.05)

@@ -36,7 +36,7 @@ class FakeDataset:
         self.torch_threads.add(torch.get_num_threads())
         self.asked.append(list(positions))
         if self.gate is not None:
-            self.gate.wait(30)
+            self.gate.wait(120)
         # Later batches are ready first, so that order is not given by luck.
         time.sleep(0.0005 * (positions[0] % 3))
         for position in positions:

@@ -657,7 +657,7 @@ def test_a_full_queue_repeats_and_marks_when_asked(root, monkeypatch, caplog):
     real = VideoEncoder.add
 
     def slow(self, picture):
-        gate.wait(10)
+        gate.wait(60)
         return real(self, picture)
 
     monkeypatch.setattr(VideoEncoder, "add", slow)

@@ -151,7 +151,7 @@ def test_two_threads_never_share_a_decoder(make_video, monkeypatch):
 
     reader = FrameReader()
     path = make_video("h264")
-    inside = threading.Barrier(2, timeout=30)
+    inside = threading.Barrier(2, timeout=120)
     used = []
     original = decoder.PyavDecoder.read
 

@@ -170,11 +170,11 @@ def test_a_checkpoint_saved_again_leaves_nothing_of_the_first(hub, pusher, check
 
 
 def test_the_training_does_not_wait_and_retention_sees_what_is_in_use(hub, pusher, checkpoint, monkeypatch):
-    hub.fail(Fault(path="/commit/", wait_s=0.3))
+    hub.fail(Fault(path="/commit/", wait_s=1.5))
     folder, other = checkpoint(), checkpoint("000004")
     begun = time.perf_counter()
     pusher.checkpoint(folder, 2)
-    assert time.perf_counter() - begun < 0.1
+    assert time.perf_counter() - begun < 1  # a loaded machine is no failure; the hub answers after 1.5 s
     assert pusher.busy(folder)
     monkeypatch.chdir(folder.parent)
     assert pusher.busy(Path("000002"))  # whatever the way it is written
@@ -396,13 +396,13 @@ def test_ctrl_c_while_waiting_ends_with_the_commands(hub, checkpoint, caplog, mo
 
 def test_a_stopped_run_waits_a_little_and_names_the_rest(hub, checkpoint, caplog):
     pusher = Pusher("me/pick", patience=QUICK)
-    hub.fail(Fault(path="/commit/", wait_s=0.6))
+    hub.fail(Fault(path="/commit/", wait_s=3))
     first, second = checkpoint("000002"), checkpoint("000004")
     pusher.checkpoint(first, 2)
     pusher.checkpoint(second, 4)
     begun = time.monotonic()
     pusher.close()
-    assert time.monotonic() - begun < 0.5
+    assert time.monotonic() - begun < 2.5  # 0.2 s; the hub answers after 3 s
     assert "not sent yet" in caplog.text
     assert f"hf upload me/pick {second} checkpoints/000004" in caplog.text
 

@@ -24,7 +24,7 @@ def test_of_many_runs_each_gets_one(tmp_path, monkeypatch):
     def together(wanted):  # all of them find the same name free
         name = real(wanted)
         if name == wanted:
-            start.wait(timeout=30)
+            start.wait(timeout=120)
         return name
 
     monkeypatch.setattr(run_folder, "free_name", together)

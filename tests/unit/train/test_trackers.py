@@ -92,22 +92,22 @@ def test_what_hangs_is_left_with_one_warning_that_says_what_to_do(caplog):
     may_go, one = threading.Event(), Worker("w")
 
     def late():
-        may_go.wait(5)
+        may_go.wait(60)
         raise OSError("too late to tell")
 
     one.put(late)
     started = time.monotonic()
     assert not one.close(time.monotonic() + 0.05, hint="call somebody")
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 30  # what hangs goes on for 60 s
     may_go.set()
-    one._thread.join(5)
+    one._thread.join(60)
     assert caplog.messages == ["w has not taken everything after 0 s; call somebody"]
 
 
 def test_ctrl_c_ends_the_wait_and_not_the_program(monkeypatch, caplog):
     caplog.set_level("INFO")
     may_go, one = threading.Event(), Worker("w")
-    one.put(lambda: may_go.wait(5))
+    one.put(lambda: may_go.wait(60))
 
     def interrupted(timeout):
         raise KeyboardInterrupt
@@ -408,13 +408,13 @@ def test_a_folder_that_cannot_be_made_is_an_error(trackio, tmp_path):
 def test_trackers_go_through_a_training_that_one_of_them_hangs_in(trackio, tensorboard, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(worker_module, "PATIENCE_S", 0.05)
     may_go = threading.Event()
-    monkeypatch.setattr(trackio, "log", lambda values, step: may_go.wait(5))
+    monkeypatch.setattr(trackio, "log", lambda values, step: may_go.wait(60))
     config = settings("--trackio.enable=true", "--tensorboard.enable=true")
     trackers = open_trackers(config, tmp_path / "run", resumes=False)
     started = time.monotonic()
     trackers.write(RECORD)
     trackers.close(exit_code=0)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 30  # what hangs goes on for 60 s
     assert tensorboard.made[0].closed
     assert "trackio has not taken everything after 0 s" in caplog.text
     may_go.set()
