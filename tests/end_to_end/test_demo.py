@@ -17,7 +17,9 @@ import pytest
 from mimetic.cli import app, demo
 from mimetic.demo import child
 from mimetic.demo.child import Ended
+from mimetic.demo.config import DemoConfig
 from mimetic.demo.lock import LOCK
+from mimetic.demo.steps import steps_of_demo
 from mimetic.evaluate.rollout.journal import VOLATILE
 
 FLAGS = [
@@ -101,6 +103,27 @@ def test_a_finished_demo_is_shown_again_and_repeats_nothing(whole, capsys, monke
     monkeypatch.setattr(child.Signals, "run", lambda *_, **__: pytest.fail("a command ran again"))
     assert app.main(["demo", *FLAGS, f"--output_dir={folder}"]) == 0
     assert "of 3 episodes succeeded" in capsys.readouterr().out
+
+
+def test_a_training_goes_on_where_its_device_is_not(whole, tmp_path, monkeypatch):
+    """As on a laptop after a GPU; `xpu` stands for a device that this machine has not."""
+    import torch
+
+    if torch.xpu.is_available():
+        pytest.skip("this machine has an xpu device")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    run = tmp_path / "demo" / "train"
+    shutil.copytree(whole[0] / "train", run, symlinks=True)
+    for path in (run / "checkpoints").glob("[0-9]*/pretrained_model/*.json"):
+        path.write_text(path.read_text().replace('"device": "cpu"', '"device": "xpu"'))
+    stored = json.loads((run / "checkpoints" / "last" / "pretrained_model" / "mimetic.json").read_text())
+    assert stored["config"]["policy"]["device"] == "xpu"
+    config = DemoConfig(task="reach", steps=25, output_dir=tmp_path / "demo")
+    train = steps_of_demo(config, instruction="", cores=1, bf16=False)[3]
+    assert any(mark.exists() for mark in train.begun)
+    (words,) = train.going_on
+    assert app.main([*words, "--steps=26"]) == 0
+    assert json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["steps"] == 26
 
 
 def test_another_demo_in_the_same_folder_is_refused(whole, capsys):

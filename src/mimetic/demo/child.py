@@ -42,6 +42,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
+        self._owed: signal.Signals | None = None
         self._child: int | None = None
         self._is_starting = False
         self._former: dict[signal.Signals, object] = {}
@@ -87,28 +88,27 @@ class Signals:
         self._is_starting = True
         try:
             process = _start(words, keep)
-        finally:
-            self._is_starting = False
-        self._child = process.pid
-        try:
-            if self.received is not None:  # while it was being started
-                self._send(self.received)
+            self._child = process.pid
+            self._send_owed()  # what came while it was being started
             on_start(process.pid)
             code, memory = _wait(process)
         finally:
+            self._is_starting = False
             self._child = None
         return Ended(code, time.monotonic() - begun, memory)
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
-        self.received = signal.Signals(number)
+        self.received = self._owed = signal.Signals(number)
         if self._child is not None:
-            self._send(self.received)
+            self._send_owed()
         elif not self._is_starting:
             raise KeyboardInterrupt
 
-    def _send(self, number: signal.Signals) -> None:
+    def _send_owed(self) -> None:
+        """Hand the signal on, unless it was already: to a command, a second one means to give up."""
+        number, self._owed = self._owed, None
         # On Windows the console has told the command already.
-        if self._child is not None and sys.platform != "win32":
+        if number is not None and self._child is not None and sys.platform != "win32":
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._child, number)
 

@@ -64,7 +64,7 @@ class DemoConfig:
     until: str = setting("eval", "The last step to do", choices=STEP_NAMES, layer="mimetic")
     resume: bool = setting(
         True,
-        "Go on with the demo in --output_dir; false moves that one aside and begins anew",
+        "Go on with the demo in --output_dir; false renames that folder, whatever it holds, and begins anew",
         layer="mimetic",
     )
     open: bool | None = setting(

@@ -73,7 +73,7 @@ def write_page(
         _links(config),
         _films(eval_folder(config)),
         _times(table),
-        _curve(run_folder(config) / METRICS_JSONL),
+        _curve(_losses(run_folder(config) / METRICS_JSONL)),
         _commands(steps),
         f'<p class="note">Made by mimetic {escape(__version__)}; all numbers are in the files beside this page.</p>',
     )
@@ -179,13 +179,20 @@ def _times(table: Table) -> str:
     )
 
 
-def _curve(path: Path) -> str:
-    """Loss over steps as an SVG line."""
-    points = []
+def _losses(path: Path) -> list[tuple[int, float]]:
+    """Step and mean loss of each window; steps that were lost to an interruption and done again count once."""
+    points: list[tuple[int, float]] = []
     for line in path.read_text(encoding="utf-8").splitlines():
         one = json.loads(line)
-        if one.get("kind") == "train" and isinstance(one.get("loss"), (int, float)):
+        if one.get("kind") == "resume":
+            points = [(step, loss) for step, loss in points if step <= int(one["steps"])]
+        elif one.get("kind") == "train" and isinstance(one.get("loss"), (int, float)):
             points.append((int(one["steps"]), float(one["loss"])))
+    return points
+
+
+def _curve(points: Sequence[tuple[int, float]]) -> str:
+    """Loss over steps as an SVG line."""
     if len(points) < 2:
         return ""
     width, height, left, bottom = 860, 220, 64, 26

@@ -106,17 +106,14 @@ def require_task(config: DemoConfig) -> None:
     )
 
 
-def training_flags(config: DemoConfig) -> tuple[str, ...]:
-    """Flags of `mimetic train` beside the policy's, for this machine."""
-    recipe = recipe_of(config)
-    if not recipe.halves or config.policy.device not in (None, "cpu"):
-        return recipe.training
-    from mimetic.accelerators.devices import choose_device
-    from mimetic.accelerators.probe import TORCH
+def training_flags(config: DemoConfig, *, bf16: bool) -> tuple[str, ...]:
+    """Flags of `mimetic train` beside the policy's.
 
-    on_cpu = choose_device(config.policy.device)[0].type == "cpu"
-    bf16 = ("--accelerator.mixed_precision=bf16",) if on_cpu and TORCH.cpu_has_bfloat16 else ()
-    return (*recipe.training, *bf16)
+    Args:
+        config: settings.
+        bf16: whether the training multiplies bfloat16.
+    """
+    return (*recipe_of(config).training, *(("--accelerator.mixed_precision=bf16",) if bf16 else ()))
 
 
 def picture_of(config: DemoConfig) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import json
 import os
@@ -15,6 +16,7 @@ from typing import Any
 
 from mimetic.demo.child import Ended, Signals
 from mimetic.demo.config import STEP_NAMES, DemoConfig
+from mimetic.demo.device import trains_in_bf16
 from mimetic.demo.lock import LOCK, DemoLock
 from mimetic.demo.page import write_page
 from mimetic.demo.plan import Forecast, Plan, make_plan, read_plan, require_disk, size_of, size_words, time_words
@@ -76,7 +78,8 @@ def run_demo(config: DemoConfig, voice: Voice, *, typed: str) -> Outcome:
     task = TASKS[config.task]
     cores = os.cpu_count() or 1
     colour = next(iter(task.colours.values()), "red")
-    steps = steps_of_demo(config, instruction=task.instructions[0].format(colour=colour), cores=cores)
+    instruction = task.instructions[0].format(colour=colour)
+    make_steps = functools.partial(steps_of_demo, config, instruction=instruction, cores=cores)
     folder = config.output_dir
     again = "`--resume=false` moves it aside and begins anew, or choose another folder with `--output_dir`"
     if not config.resume:
@@ -87,7 +90,7 @@ def run_demo(config: DemoConfig, voice: Voice, *, typed: str) -> Outcome:
     with DemoLock(folder) as lock, Signals() as signals:
         state = open_state(config, again=again)
         state.save(folder)
-        demo = _Demo(config, voice, typed, steps, state, signals, lock, task.episode_length, cores)
+        demo = _Demo(config, voice, typed, make_steps, state, signals, lock, task.episode_length, cores)
         with demo.interruptible():
             return demo.run()
 
@@ -106,16 +109,30 @@ def require_packages(config: DemoConfig) -> None:
 
 
 def _move_aside(folder: Path, voice: Voice) -> None:
-    """An earlier demo is never deleted."""
+    """What is there is never deleted.
+
+    Raises:
+        ConfigError: it cannot be renamed.
+    """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
+    refusal, another = f"`--resume=false` cannot move `{folder}` aside", "choose another folder with `--output_dir`"
+    place, here = folder.resolve(), Path.cwd().resolve()
+    if place == here or place in here.parents:
+        what = "it is the current folder" if place == here else f"the current folder, {here}, is inside it"
+        raise ConfigError(f"{refusal}: {what}", another)
+    if folder.name in ("", ".."):
+        raise ConfigError(f"{refusal}: it is called by no name of its own", f"name it as `--output_dir={place}`")
     if (folder / LOCK).is_file():
         with DemoLock(folder):
             pass  # nobody is at work there
     number = 1
     while (other := folder.with_name(f"{folder.name}.{number}")).exists():
         number += 1
-    folder.rename(other)
+    try:
+        folder.rename(other)
+    except OSError as error:  # a mount point, or a folder above it that cannot be written to
+        raise ConfigError(f"{refusal}, to `{other}`: {error.strerror or error}", another) from error
     voice.say(f"What was in {folder} is now in {other}")
 
 
@@ -124,20 +141,22 @@ class _Demo:
     config: DemoConfig
     voice: Voice
     typed: str
-    steps: tuple[Step, ...]
+    make_steps: Callable[..., tuple[Step, ...]]
     state: State
     signals: Signals
     lock: DemoLock
     most_ticks: int
     cores: int
-    at: str = ""
+    at: str = "at its start"
+    steps: tuple[Step, ...] = ()
 
     @property
     def folder(self) -> Path:
         return self.config.output_dir
 
     def run(self) -> Outcome:
-        wanted = self.steps[: STEP_NAMES.index(self.config.until) + 1]
+        self.steps = self._steps_here()
+        wanted = self._wanted(self.steps)
         if any(progress.is_begun for progress in self.state.steps.values()):
             self._tell_done(wanted)
         for step in wanted:
@@ -150,6 +169,23 @@ class _Demo:
                 self._show_plan()
         self.at = "at its end"
         return self._end(wanted)
+
+    def _wanted(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        return steps[: STEP_NAMES.index(self.config.until) + 1]
+
+    def _steps_here(self) -> tuple[Step, ...]:
+        """The steps with the precision that the training began with; before that, with the one that suits this machine.
+
+        A training that goes on keeps its precision wherever that is, since its numbers were made with it.
+        """
+        steps = self.make_steps(bf16=bool(self.state.bf16))
+        train = steps[STEP_NAMES.index("train")]
+        measuring = [step for step in self._wanted(steps) if step.name in ("plan", "train")]
+        if any(mark.exists() for mark in train.begun) or all(map(self._is_done, measuring)):
+            return steps
+        self.state.bf16 = trains_in_bf16(self.config)
+        self.state.save(self.folder)
+        return self.make_steps(bf16=self.state.bf16)
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:

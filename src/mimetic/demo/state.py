@@ -46,13 +46,15 @@ class State:
 
     Args:
         settings: of the demo, as JSON data.
-        commands: of each step, as if the demo's folder were called `demo`.
+        commands: of each step, as if the demo's folder were called `demo`, on a machine with one core and no bfloat16.
         steps: progress by step.
+        bf16: whether the training began in bfloat16; None before anybody asked.
     """
 
     settings: dict[str, Any]
     commands: dict[str, list[str]]
     steps: dict[str, Progress] = field(default_factory=lambda: {name: Progress() for name in STEP_NAMES})
+    bf16: bool | None = None
 
     def save(self, folder: Path) -> None:
         """Write it, at once and whole.
@@ -66,6 +68,7 @@ class State:
             "settings": self.settings,
             "commands": self.commands,
             "steps": {name: vars(progress) for name, progress in self.steps.items()},
+            "bf16": self.bf16,
         }
         write_bytes(folder / STATE, (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode("utf-8"))
 
@@ -76,8 +79,8 @@ def new_state(config: DemoConfig) -> State:
     Args:
         config: its settings.
     """
-    # The folder may be called otherwise when the demo goes on, and the machine may have other cores.
-    steps = steps_of_demo(replace(config, output_dir=Path("demo")), instruction="", cores=1)
+    # When the demo goes on, the folder may be called otherwise, and the machine may have other cores and devices.
+    steps = steps_of_demo(replace(config, output_dir=Path("demo")), instruction="", cores=1, bf16=False)
     settings = {name: value for name, value in encode(config, full=True).items() if name not in _FREE}
     return State(settings, {step.name: [" ".join(words) for words in step.commands] for step in steps})
 
@@ -121,7 +124,11 @@ def _read(path: Path, again: str) -> State:
         for one in steps.values():
             if not all(map(_is_number, (one.seconds, one.parts, one.memory_gb or 0))):
                 raise ValueError("a number is missing")
-        return State(dict(data["settings"]), {name: list(words) for name, words in data["commands"].items()}, steps)
+        bf16 = data.get("bf16")
+        if not isinstance(bf16, (bool, type(None))):
+            raise ValueError(f"`bf16` is {bf16!r}")
+        commands = {name: list(words) for name, words in data["commands"].items()}
+        return State(dict(data["settings"]), commands, steps, bf16)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} cannot be read as the state of a demo: {error}", again) from error
 

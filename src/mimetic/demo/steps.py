@@ -57,19 +57,20 @@ class Step:
         return STEP_NAMES.index(self.name) + 1
 
 
-def steps_of_demo(config: DemoConfig, *, instruction: str, cores: int) -> tuple[Step, ...]:
+def steps_of_demo(config: DemoConfig, *, instruction: str, cores: int, bf16: bool) -> tuple[Step, ...]:
     """The steps in their order.
 
     Args:
         config: settings.
         instruction: the task in words.
         cores: of this machine, by which the plan's episodes are counted.
+        bf16: whether the training multiplies bfloat16 (`mimetic.demo.device.trains_in_bf16`).
     """
     return (
         _record(config, instruction),
         _check(config),
-        _plan(config, cores),
-        _train(config),
+        _plan(config, cores, bf16),
+        _train(config, bf16),
         _eval(config),
     )
 
@@ -193,12 +194,12 @@ def _check(config: DemoConfig) -> Step:
     )
 
 
-def _plan(config: DemoConfig, cores: int) -> Step:
+def _plan(config: DemoConfig, cores: int, bf16: bool) -> Step:
     folder = plan_folder(config)
     recipe, probe = recipe_of(config), probe_steps(config)
     train: Words = (
         *("train", *recipe.policy, *_device(config), "--policy.push_to_hub=false", *_data_flags(config)),
-        *training_flags(config),
+        *training_flags(config, bf16=bf16),
         *(f"--steps={probe}", f"--log_freq={max(1, probe // PROBE_WINDOWS)}", f"--seed={1000 + config.seed}"),
         f"--output_dir={folder / 'train'}",
     )
@@ -221,14 +222,17 @@ def _plan(config: DemoConfig, cores: int) -> Step:
     )
 
 
-def _train(config: DemoConfig) -> Step:
+def _train(config: DemoConfig, bf16: bool) -> Step:
     recipe, folder, steps = recipe_of(config), run_folder(config), steps_of(config)
     command: Words = (
         *("train", *recipe.policy, *_device(config), "--policy.push_to_hub=false", *_data_flags(config)),
-        *training_flags(config),
+        *training_flags(config, bf16=bf16),
         *(f"--steps={steps}", f"--log_freq={max(1, steps // 50)}", f"--save_freq={max(1, steps // SAVES)}"),
         *("--keep.last=1", f"--seed={1000 + config.seed}", f"--output_dir={folder}"),
     )
+    # A checkpoint names its device, which another machine may lack: float32 goes on with whatever is there. bfloat16
+    # began on a CPU and stays on one, since not every GPU multiplies it.
+    device = () if bf16 or config.policy.device is not None else ("--policy.device=null",)
     return Step(
         name="train",
         title=f"Train {recipe.words} for {steps:,} steps",
@@ -237,7 +241,7 @@ def _train(config: DemoConfig) -> Step:
         folder=folder,
         result=folder / CHECKPOINTS_DIR,
         begun=(folder / CHECKPOINTS_DIR / LAST, folder / CHECKPOINTS_DIR / LAST_TXT),
-        going_on=(("train", "--resume=true", f"--config_path={folder}"),),
+        going_on=(("train", "--resume=true", f"--config_path={folder}", *device),),
         own=(in_one_line(own_arm.train_command(recipe, steps)),),
     )
 

@@ -109,7 +109,7 @@ class Hand:
         return np.array([np.cos(turned), np.sin(turned), 0.0])
 
     def opening_at(self, position: ArrayLike, yaw: float) -> Array:
-        """Of the four directions along the sides of something square, the one nearest to straight away from the base."""
+        """Of the four directions along the sides of a square thing, the one nearest to straight away from the base."""
         x, y = np.asarray(position)[:2]
         away = np.arctan2(y, x)
         turned = yaw + np.round((away - yaw) / (np.pi / 2)) * np.pi / 2

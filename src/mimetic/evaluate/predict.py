@@ -31,8 +31,8 @@ def input_names(pretrained: Pretrained, dataset: Dataset) -> dict[str, str]:
     """Which feature of the dataset feeds which input of the policy.
 
     Returns:
-        Name in the policy -> name in the dataset. Cameras that the dataset lacks are left out where the policy can do
-        without them and there is another one.
+        Name in the policy -> name in the dataset, of what the policy reads. Cameras that the dataset lacks are left out
+        where the policy can do without them and there is another one.
 
     Raises:
         ConfigError: inputs that the dataset does not have; all of them are named.
@@ -41,7 +41,8 @@ def input_names(pretrained: Pretrained, dataset: Dataset) -> dict[str, str]:
     renamed: dict[str, str] = {key: key for key in dataset.features}
     for step in pretrained.preprocessor.find(RenameObservations):
         renamed = {step.rename_map.get(name, name): key for name, key in renamed.items()}
-    wanted = dict(pretrained.config.input_features or {})
+    unread = pretrained.config.unread_inputs
+    wanted = {key: feature for key, feature in (pretrained.config.input_features or {}).items() if key not in unread}
     if pretrained.config.has_camera_slots:
         absent = [name for name in pretrained.config.image_features if name not in renamed]
         if len(absent) < len(pretrained.config.image_features):

@@ -123,6 +123,14 @@ class Policy(nn.Module):
         """
         return True
 
+    def predicts_next(self) -> bool:
+        """Whether the next `select_action` predicts, if it reads its batch at all.
+
+        An evaluation counts predictions by it, and measures how long they take. A policy that reads some observations
+        only to remember them overrides it.
+        """
+        return True
+
     @abstractmethod
     def reset(self) -> None:
         """Forget the episode: empty queues and averages."""

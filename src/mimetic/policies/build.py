@@ -51,6 +51,8 @@ def make_policy(
         output_features=dict(output_features or config.output_features or {}),
         device=device,
     )
+    if input_features and config.unread_inputs:
+        logger.warning("inputs that the policy does not read: %s", ", ".join(config.unread_inputs))
     problems = config.check()
     if problems:
         raise ConfigError("; ".join(problems), f"change the named flags; `--policy.type` is {config.type_name}")

@@ -109,7 +109,7 @@ def read_config(folder: Path, overrides: Mapping[str, Any] | None = None) -> Pol
 
     Raises:
         CheckpointNotFound: there is no `config.json`.
-        CheckpointError: that file or `mimetic_policy.json` is damaged or holds what mimetic does not know.
+        CheckpointError: that file or `mimetic_policy.json` is lost, damaged, or holds what mimetic does not know.
         ConfigError: an override names a field that the policy does not have, or its value is wrong.
     """
     path = folder / CONFIG_JSON

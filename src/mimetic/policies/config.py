@@ -114,6 +114,11 @@ class PolicyConfig:
         return {}
 
     @property
+    def unread_inputs(self) -> list[str]:
+        """Inputs that stand in `input_features`, as a dataset gave them, and that the policy never looks at."""
+        return []
+
+    @property
     def lora_targets(self) -> str | None:
         """Regular expression for the layers that get an adapter when `--peft.target_modules` is null."""
         return None

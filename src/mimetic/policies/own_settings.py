@@ -16,24 +16,31 @@ from typing import Any
 from mimetic.config import sources
 from mimetic.config.codec import encode
 from mimetic.config.schema import settings_of
-from mimetic.errors import CheckpointError
+from mimetic.errors import CheckpointError, MimeticError
 from mimetic.hub.policies import find_policy
 from mimetic.names import CONFIG_JSON, POLICY_SETTINGS_JSON
+from mimetic.policies.catalog import POLICIES
 from mimetic.policies.config import PolicyConfig
 from mimetic.processing.small_files import read_small, require_shallow
 
 _FORMAT = 1
 
 
+def keeps_all(cls: type) -> bool:
+    """Whether a class of policy settings is of a policy that LeRobot does not have, so that the file holds them all."""
+    of_all = {item.name for item in fields(PolicyConfig)}
+    layers = [setting.layer for setting in settings_of(cls) if setting.key not in of_all]
+    return bool(layers) and set(layers) == {"mimetic"}
+
+
 def own_settings_file(config: PolicyConfig) -> bytes | None:
     """Content of `mimetic_policy.json`; None when there is nothing that `config.json` would not say."""
     cls: type = type(config)
-    of_all = {item.name for item in fields(PolicyConfig)}
-    keeps_all = all(setting.layer == "mimetic" for setting in settings_of(cls) if setting.key not in of_all)
+    whole = keeps_all(cls)
     own = {
         setting.key: encode(value)
         for setting in settings_of(cls)
-        if setting.layer == "mimetic" and ((value := getattr(config, setting.key)) != setting.default() or keeps_all)
+        if setting.layer == "mimetic" and ((value := getattr(config, setting.key)) != setting.default() or whole)
     }
     return json.dumps({"format": _FORMAT, "settings": own}, indent=4).encode() if own else None
 
@@ -72,8 +79,14 @@ def add_own_settings(config: Mapping[str, Any], own: Mapping[str, Any], folder: 
         folder: where both lie, for messages.
 
     Raises:
-        CheckpointError: a setting stands in both files.
+        CheckpointError: a setting stands in both files, or the policy keeps all of them in a file that is not there.
     """
+    kind = config.get("type")
+    if isinstance(kind, str) and not (folder / POLICY_SETTINGS_JSON).is_file() and _is_ours(kind):
+        raise CheckpointError(
+            f"`{folder}` has no {POLICY_SETTINGS_JSON}, which holds the settings of a policy `{kind}`",
+            "copy the checkpoint again, with all of its files",
+        )
     both = sorted(own.keys() & config.keys())
     if both:
         names = ", ".join(f"`{name}`" for name in both)
@@ -82,6 +95,14 @@ def add_own_settings(config: Mapping[str, Any], own: Mapping[str, Any], folder: 
             f"remove {POLICY_SETTINGS_JSON} or that line in it",
         )
     return {**config, **own}
+
+
+def _is_ours(kind: str) -> bool:
+    """Whether `keeps_all` holds for a policy by its name; one that is not known is for others to refuse."""
+    try:
+        return keeps_all(POLICIES.load_config(kind))
+    except MimeticError:
+        return False
 
 
 def stored_settings(place: str, revision: str | None = None) -> dict[str, Any]:
@@ -94,7 +115,7 @@ def stored_settings(place: str, revision: str | None = None) -> dict[str, Any]:
     Raises:
         CheckpointNotFound: there is no policy.
         ConfigError: `config.json` cannot be read.
-        CheckpointError: `mimetic_policy.json` cannot be read, or contradicts it.
+        CheckpointError: `mimetic_policy.json` is lost, cannot be read, or contradicts it.
     """
     folder = sources.find_policy(place) or find_policy(place, revision=revision)
     return add_own_settings(sources.read_file(folder / CONFIG_JSON), read_own_settings(folder), folder)

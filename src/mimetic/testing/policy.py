@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
+from unittest.mock import patch
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -181,7 +182,10 @@ class PolicyContract(ABC):
         assert torch.equal(policy.select_action(self.observation(first)), chunk[:, 0])
 
     def test_it_says_beforehand_whether_it_reads_the_observation(self) -> None:
-        """An evaluation draws no pictures where it says no, so a wrong no fails there and a wrong yes wastes time."""
+        """An evaluation draws no pictures where it says no, so a wrong no fails there and a wrong yes wastes time.
+
+        It counts and times the calls that read and predict.
+        """
         policy, n_steps = self.policy(), int(getattr(self.config(), "n_action_steps", 1))
         values = self.observation({key: value[:1] for key, value in self.batch(3).items()})
         for calls in (2 * n_steps, 1, 2 * n_steps):  # the second time it is reset in the middle of a queue
@@ -189,9 +193,12 @@ class PolicyContract(ABC):
             assert policy.needs_observation(), "after `reset` the next call reads its batch"
             for call in range(calls):
                 says, batch = policy.needs_observation(), _Noted(values)
-                with torch.random.fork_rng(devices=[]):
+                predicts = policy.predicts_next()
+                with torch.random.fork_rng(devices=[]), patch.object(policy, "predict_chunk") as predict:
+                    predict.side_effect = type(policy).predict_chunk.__get__(policy)
                     policy.select_action(batch)
                 assert batch.was_read == says, f"call {call}: it said {says}"
+                assert predict.called == (says and predicts), f"call {call}: it said that it predicts: {predicts}"
 
     def test_weights_survive_saving_and_loading(self, tmp_path: Path) -> None:
         """A file of the state dict fills a fresh policy strictly, which then predicts the same bits."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -49,8 +49,17 @@ class TrainingData:
     fingerprint: dict[str, Any]
 
 
-def windows(policy: PolicyConfig, features: Mapping[str, Any]) -> dict[str, Sequence[int]]:
-    """Frame offsets by dataset feature that the policy asks for (spec/dataset.md 10.2, "From a policy")."""
+def windows(policy: PolicyConfig, features: Iterable[str], rename_map: Mapping[str, str]) -> dict[str, Sequence[int]]:
+    """Frame offsets that the policy asks for (spec/dataset.md 10.2, "From a policy").
+
+    Args:
+        policy: settings.
+        features: the dataset's names.
+        rename_map: dataset name -> policy name.
+
+    Returns:
+        By the dataset's names.
+    """
     result: dict[str, Sequence[int]] = {}
     for key in features:
         offsets: Sequence[int] | None = None
@@ -59,7 +68,7 @@ def windows(policy: PolicyConfig, features: Mapping[str, Any]) -> dict[str, Sequ
         elif key == ACTION:
             offsets = policy.action_delta_indices
         elif key.startswith("observation."):
-            offsets = policy.observation_deltas(key)
+            offsets = policy.observation_deltas(rename_map.get(key, key))
         if offsets is not None:
             result[key] = offsets
     return result
@@ -77,7 +86,8 @@ def open_training_data(config: TrainConfig, policy: PolicyConfig) -> TrainingDat
     whole = _open(config)
     _check_videos(whole)
     config, policy = _fit_cameras(config, policy, whole)
-    offsets = windows(policy, whole.features)
+    config = _with_stored_names(config, policy, whole)
+    offsets = windows(policy, whole.features, config.rename_map)
     train_episodes, heldout_episodes = list(whole.episodes), list[int]()
     if settings.eval_split > 0:
         # In the order of the request, as in LeRobot: the last ones of each task are held out.
@@ -143,6 +153,19 @@ def _fit_cameras(config: TrainConfig, policy: PolicyConfig, whole: Dataset) -> t
         logger.info("%s", decision)
     policy = replace(policy, input_features=fitted.input_features)
     return replace(config, policy=policy, rename_map=fitted.rename_map), policy
+
+
+def _with_stored_names(config: TrainConfig, policy: PolicyConfig, whole: Dataset) -> TrainConfig:
+    """Settings that rename what the loaded policy's own pipeline would rename; a map by hand wins over it."""
+    if config.resume or config.rename_map or policy.pretrained_path is None or policy.has_camera_slots:
+        return config
+    stored = stored_rename_map(find_policy(policy.pretrained_path, revision=policy.pretrained_revision))
+    kept = whole.features.keys() - stored.keys()
+    found = {old: new for old, new in stored.items() if old in whole.features and new not in kept}
+    if not found:
+        return config
+    logger.info("renamed as when the policy was trained: `--rename_map='%s'`", json.dumps(found))
+    return replace(config, rename_map=found)
 
 
 def _open(config: TrainConfig) -> Dataset:

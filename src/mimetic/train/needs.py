@@ -43,7 +43,8 @@ def policy_needs(
     renamed = dict(rename_map or {})
     limit, long_tasks = _long_tasks(policy, tasks)
     size = getattr(policy, "resize_imgs_with_padding", None)
-    inputs = {key: f.shape for key, f in (policy.input_features or {}).items() if key not in policy.filler_inputs}
+    unfed = {*policy.filler_inputs, *policy.unread_inputs}
+    inputs = {key: f.shape for key, f in (policy.input_features or {}).items() if key not in unfed}
     return PolicyNeeds(
         name=name,
         modes=_modes(policy, features, renamed, use_imagenet_stats=use_imagenet_stats),

@@ -64,6 +64,21 @@ def test_an_arm_that_trembles_with_its_commands_is_no_shaking_of_the_commands(tm
     assert "action.shaking" not in risks(changed(tmp_path, tremble))
 
 
+@pytest.mark.parametrize("resting", [4, 5])
+def test_a_joint_whose_reading_stands_still_is_not_compared_with_its_commands(resting, tmp_path):
+    """Commands that tremble by less than three steps of a coarse encoder; the ratio would be of millions."""
+
+    def rest(made):
+        for item in made:
+            item.state = np.round(item.state)
+        item, rests = made[4], np.arange(6) < resting
+        noise = np.random.default_rng(0).uniform(-1.2, 1.2, item.action.shape)
+        item.state = np.where(rests, item.state[0], item.state)
+        item.action = np.where(rests, item.state[0] + noise, item.action)
+
+    assert "action.shaking" not in {finding.id for finding in check_dataset(changed(tmp_path, rest)).findings}
+
+
 @pytest.mark.parametrize(("frames", "told"), [(15, False), (60, True)])
 def test_a_stop_in_the_middle_is_told_from_a_second_on(frames, told, tmp_path):
     def stop(made):

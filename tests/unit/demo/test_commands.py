@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +13,12 @@ from mimetic.catalog import load_object
 from mimetic.cli import app, dataset_check
 from mimetic.config.parse import parse
 from mimetic.demo.config import REAL_SIZES, STEP_NAMES, DemoConfig, DemoPolicyConfig
+from mimetic.demo.device import multiplies_bf16, trains_in_bf16
 from mimetic.demo.recipes import RECIPES, SMALL, recipe_of, require_task, steps_of
 from mimetic.demo.steps import PROBE_STEPS, shown, steps_of_demo
 from mimetic.envs.config import TASK_NAMES
-from mimetic.errors import ConfigError
+from mimetic.errors import ConfigError, MimeticError
+from mimetic.testing.machines import apple, cpu_only, nvidia
 
 
 def understood(words):
@@ -40,13 +43,14 @@ def demos():
     yield DemoConfig(output_dir=Path("a folder/it's mine"))
 
 
-def steps(config):
-    return steps_of_demo(config, instruction="Do it", cores=4)
+def steps(config, *, bf16=False):
+    return steps_of_demo(config, instruction="Do it", cores=4, bf16=bf16)
 
 
+@pytest.mark.parametrize("bf16", [False, True])
 @pytest.mark.parametrize("config", list(demos()), ids=lambda config: f"{config.task}-{config.real_size}")
-def test_every_command_is_understood(config):
-    for step in steps(config):
+def test_every_command_is_understood(config, bf16):
+    for step in steps(config, bf16=bf16):
         for words in (*step.commands, *step.going_on):
             if "--resume=true" in words and words[0] == "train":  # its settings stand in the run
                 assert words[2] == f"--config_path={config.output_dir / 'train'}"
@@ -80,6 +84,71 @@ def test_the_commands_belong_together():
     assert (probe.batch_size, probe.num_workers, probe.steps) == (trained.batch_size, trained.num_workers, PROBE_STEPS)
     assert replace(trial.env, episode_length=None) == played.env
     assert trial.eval.n_episodes == trial.eval.places(4) == 2
+
+
+@pytest.mark.parametrize(("bf16", "precision"), [(True, "bf16"), (False, "no")])
+def test_the_plan_measures_the_precision_that_is_trained_in(bf16, precision):
+    _, _, plan, train, _ = steps(DemoConfig(), bf16=bf16)
+    for step in (plan, train):
+        assert understood(step.commands[0]).accelerator.mixed_precision == precision
+
+
+@pytest.mark.parametrize(
+    ("machine", "device", "answer"),
+    [
+        (cpu_only(bfloat16=True), None, True),
+        (cpu_only(bfloat16=False), None, False),
+        (nvidia("NVIDIA H200", (9, 0)), None, False),
+        (nvidia("NVIDIA H200", (9, 0)), "cpu", True),
+        (apple(), None, False),
+        (cpu_only(bfloat16=False), "cpu", False),
+    ],
+)
+def test_bfloat16_is_for_a_cpu_that_multiplies_it(machine, device, answer):
+    assert multiplies_bf16(device, machine) is answer
+
+
+def test_torch_is_asked_elsewhere_and_only_where_the_answer_matters(monkeypatch):
+    asked = []
+
+    def ask(command, **rest):
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 0, "a word of torch\nTrue\n", "")
+
+    monkeypatch.setattr(subprocess, "run", ask)
+    for size in REAL_SIZES:
+        assert not trains_in_bf16(DemoConfig(real_size=size))
+    assert not trains_in_bf16(DemoConfig(policy=DemoPolicyConfig(device="cuda")))
+    assert asked == []
+    assert trains_in_bf16(DemoConfig())
+    assert trains_in_bf16(DemoConfig(policy=DemoPolicyConfig(device="cpu")))
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "err", "words"),
+    [
+        (1, "", "Traceback\nImportError: libtorch is broken\n", "ImportError: libtorch is broken"),
+        (-9, "", "", "exit code -9"),
+        (0, "", "", "exit code 0"),
+    ],
+)
+def test_a_torch_that_does_not_answer_is_an_error(code, out, err, words, monkeypatch):
+    monkeypatch.setattr(subprocess, "run", lambda words, **rest: subprocess.CompletedProcess(words, code, out, err))
+    with pytest.raises(MimeticError, match=f"torch does not say what this machine can compute with: {words}"):
+        trains_in_bf16(DemoConfig())
+
+
+def test_a_training_goes_on_where_its_device_may_be_absent():
+    """Except in bfloat16, which began on a CPU, and on a device that was asked for."""
+    cpu = DemoConfig(policy=DemoPolicyConfig(device="cpu"))
+    for config, bf16, more in (
+        (DemoConfig(), False, ("--policy.device=null",)),
+        (DemoConfig(), True, ()),
+        (cpu, False, ()),
+    ):
+        (words,) = steps(config, bf16=bf16)[3].going_on
+        assert words[3:] == more
 
 
 def test_episodes_that_play_at_once_are_planned_and_played_alike(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -26,7 +27,7 @@ def page(config, episodes, losses):
         path = config.output_dir / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    steps = steps_of_demo(config, instruction="Push & shove", cores=2)
+    steps = steps_of_demo(config, instruction="Push & shove", cores=2, bf16=False)
     return write_page(config, steps, new_state(config), DOCUMENT, TABLE).read_text()
 
 
@@ -68,6 +69,26 @@ def test_failures_are_shown_where_there_are_some(config):
     assert '<polyline points="' in text
     assert ">2</text>" in text
     assert ">0.5</text>" in text
+
+
+def test_steps_that_were_done_again_are_drawn_once(config):
+    def windows(*steps, loss):
+        return [{"kind": "train", "steps": step, "loss": loss} for step in steps]
+
+    resumed = [
+        *windows(10, 20, 30, 40, loss=9.0),  # killed after 40; the newest checkpoint is of 20
+        {"kind": "resume", "steps": 20},
+        *windows(30, loss=5.0),  # killed again before the next checkpoint
+        {"kind": "resume", "steps": 20},
+        *windows(30, 40, 50, loss=2.0),
+    ]
+    whole = [*windows(10, 20, loss=9.0), *windows(30, 40, 50, loss=2.0)]
+    text = page(config, [], resumed)
+    assert text == page(config, [], whole)
+    (points,) = re.findall(r'<polyline points="([^"]*)"', text)
+    across = [float(point.partition(",")[0]) for point in points.split()]
+    assert across == sorted(set(across))
+    assert len(across) == 5
 
 
 def test_few_films_are_all_shown(config):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -33,10 +35,14 @@ class Commands:
         self.called = []
         self.codes = {}
         self.told = None
+        self.bf16 = False
+        self.asked = 0
+        self.typed = []
 
     def run(self, signals, words, *, keep=(), on_start=None):
         name = " ".join(word for word in words if not word.startswith("--"))
         flags = dict(word[2:].split("=", 1) for word in words if word.startswith("--"))
+        self.typed.append(words)
         self.called.append(name + (" resumed" if flags.get("resume") == "true" else ""))
         code = self.codes.pop(name, 0)
         if self.told is not None:
@@ -87,6 +93,12 @@ def commands(monkeypatch):
     fake = Commands()
     monkeypatch.setattr(child.Signals, "run", lambda *args, **rest: fake.run(*args, **rest))
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
+
+    def answer(config):
+        fake.asked += 1
+        return fake.bf16
+
+    monkeypatch.setattr("mimetic.demo.run.trains_in_bf16", answer)
     return fake
 
 
@@ -267,6 +279,78 @@ def test_a_demo_of_other_commands_is_another_one(commands, config):
         run(config)
 
 
+BF16 = "--accelerator.mixed_precision=bf16"
+
+
+def begun_in_bf16(commands):
+    return [BF16 in words for words in commands.typed if words[0] == "train" and "--resume=true" not in words]
+
+
+@pytest.mark.parametrize("bf16", [True, False])
+def test_a_demo_goes_on_on_another_machine(bf16, commands, config):
+    """Before the training has begun with what suits the other machine, afterwards with what it began with."""
+    commands.bf16 = bf16
+    run(replace(config, until="plan"))
+    commands.bf16 = not bf16
+    run(replace(config, until="train"))
+    assert begun_in_bf16(commands) == [bf16, not bf16]
+    assert commands.asked == 2
+    path = config.output_dir / STATE
+    state = json.loads(path.read_text())
+    state["steps"]["train"]["is_done"] = False
+    path.write_text(json.dumps(state))
+    commands.bf16 = bf16
+    run(config)
+    assert commands.called == [*ALL[:5], "train resumed", "eval"]
+    assert ("--policy.device=null" in commands.typed[-2]) is bf16  # it began with the other answer, float32
+    assert commands.asked == 2
+    assert (BF16 in (config.output_dir / "report.html").read_text()) is not bf16
+
+
+def test_a_training_that_begins_anew_suits_the_machine_that_it_begins_on(commands, config):
+    commands.bf16 = True
+    run(replace(config, until="plan"))
+    path = config.output_dir / STATE
+    state = json.loads(path.read_text())
+    state["steps"]["train"]["is_begun"] = True
+    path.write_text(json.dumps(state))
+    write(config.output_dir / "train" / "effective_config.json", {})  # and no checkpoint
+    commands.bf16 = False
+    run(config)
+    assert begun_in_bf16(commands) == [True, False]
+    assert json.loads(path.read_text())["bf16"] is False
+
+
+def test_the_machine_is_asked_once_and_only_for_a_training(commands, config):
+    run(replace(config, until="check"))
+    assert commands.asked == 0
+    run(config)
+    assert commands.asked == 1
+    run(config)
+    assert commands.asked == 1
+
+
+def test_the_machine_answers_without_torch_in_the_process_that_waits(tmp_path):
+    """The memory is for the commands."""
+    from mimetic.accelerators.probe import TORCH
+
+    script = f"""
+import json, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+import test_run
+from mimetic.cli import app
+from mimetic.demo import child
+fake = test_run.Commands()
+child.Signals.run = lambda *args, **rest: fake.run(*args, **rest)
+assert app.main(["demo", "--task=reach", "--policy.device=cpu", "--open=false", "--output_dir={tmp_path}/demo"]) == 0
+print(len(fake.called), "torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    assert done.stdout.splitlines()[-1:] == ["6 False"], done.stderr
+    assert json.loads((tmp_path / "demo" / STATE).read_text())["bf16"] is TORCH.cpu_has_bfloat16
+
+
 def test_the_folder_may_be_named_in_another_way_and_the_report_opened(commands, config, monkeypatch):
     run(replace(config, until="record"))
     monkeypatch.chdir(config.output_dir.parent)
@@ -282,6 +366,46 @@ def test_a_new_demo_moves_the_old_one_aside(commands, config):
     run(replace(config, resume=False, until="record"))
     assert Path(f"{config.output_dir}.2").is_dir()
     assert Path(f"{config.output_dir}.1").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("place", "shown", "words"),
+    [
+        ("demo", ".", "`.` aside: it is the current folder"),
+        ("demo", "../demo", "`../demo` aside: it is the current folder"),
+        ("demo/data", "..", "`..` aside: the current folder, .*demo/data, is inside it"),
+        ("demo/data", "../../demo", "aside: the current folder, .*demo/data, is inside it"),
+        (".", "demo/data/..", "aside: it is called by no name of its own"),
+    ],
+)
+def test_a_folder_that_cannot_be_renamed_is_left_alone(place, shown, words, commands, config, monkeypatch):
+    run(replace(config, until="record"))
+    before = sorted(config.output_dir.parent.rglob("*"))
+    monkeypatch.chdir(config.output_dir.parent / place)
+    with pytest.raises(ConfigError, match=words) as caught:
+        run(replace(config, output_dir=Path(shown), resume=False))
+    assert "--output_dir" in caught.value.hint
+    assert sorted(config.output_dir.parent.rglob("*")) == before
+    assert commands.called == ["demo record"]
+
+
+def test_a_current_folder_that_is_empty_need_not_move(commands, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run(DemoConfig(output_dir=Path(), task="reach", resume=False, until="record"))
+    assert commands.called == ["demo record"]
+
+
+def test_a_rename_that_the_system_refuses_is_one_clear_error(commands, config, monkeypatch):
+    """Such as that of a mount point."""
+    run(replace(config, until="record"))
+
+    def busy(path, other):
+        raise OSError(errno.EBUSY, "Device or resource busy", str(path))
+
+    monkeypatch.setattr(Path, "rename", busy)
+    with pytest.raises(ConfigError, match=r"cannot move `.*demo` aside, to `.*demo\.1`: Device or resource busy"):
+        run(replace(config, resume=False))
+    assert commands.called == ["demo record"]
 
 
 @pytest.mark.parametrize(
@@ -304,6 +428,10 @@ def test_a_state_with_other_types_is_refused(commands, config):
     state["steps"]["record"]["seconds"] = "long"
     path.write_text(json.dumps(state))
     with pytest.raises(ConfigError, match="a number is missing"):
+        run(config)
+    state["steps"]["record"]["seconds"], state["bf16"] = 1.0, "yes"
+    path.write_text(json.dumps(state))
+    with pytest.raises(ConfigError, match="`bf16` is 'yes'"):
         run(config)
 
 
@@ -462,6 +590,105 @@ with child.Signals() as signals:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert done.stdout == f"7 {name} True True\n", done.stderr
     assert (tmp_path / "told").read_text() == str(int(signal.Signals[name]))
+
+
+class Trial:
+    """A command that is made up, and one signal that arrives before a given instruction of Python.
+
+    Args:
+        at: number of the instruction, counted through everything that runs a command and passes signals on.
+    """
+
+    WATCHED = (Signals.run.__code__, Signals._send_owed.__code__)
+
+    def __init__(self, at, monkeypatch):
+        self.at, self.count = at, 0
+        self.sent, self.at_end = [], None
+        self.is_begun = False
+        monkeypatch.setattr(child, "_start", self.start)
+        monkeypatch.setattr(child, "_wait", self.wait)
+        monkeypatch.setattr(os, "kill", lambda pid, number: self.sent.append((pid, number)))
+
+    def start(self, words, keep):
+        self.is_begun = True
+        return SimpleNamespace(pid=12345)
+
+    def wait(self, process):
+        self.at_end = list(self.sent)
+        return 0, None
+
+    def run(self):
+        """Returns whether the command was run to its end, and the signals object."""
+        with Signals() as signals:
+            former = sys.gettrace()
+            sys.settrace(self.trace)
+            try:
+                signals.run(["x"])
+            except KeyboardInterrupt:
+                return False, signals
+            finally:
+                sys.settrace(former)
+            return True, signals
+
+    def trace(self, frame, event, value):
+        if frame.f_code not in (*self.WATCHED, Trial.start.__code__, Trial.wait.__code__):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            self.count += 1
+            if self.count == self.at:
+                signal.raise_signal(signal.SIGINT)
+        return self.trace
+
+
+@posix
+def test_a_signal_at_any_moment_reaches_the_command_once_or_keeps_it_from_beginning(monkeypatch):
+    at_first = signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it
+    try:
+        undisturbed = Trial(0, monkeypatch)
+        assert undisturbed.run()[0]
+        assert undisturbed.sent == []
+        outcomes = set()
+        for at in range(1, undisturbed.count + 1):
+            trial = Trial(at, monkeypatch)
+            is_run, signals = trial.run()
+            assert signals.received == signal.SIGINT
+            assert len(trial.sent) <= 1, at
+            if is_run and trial.at_end is not None:
+                outcomes.add("told" if trial.at_end else "ended before")
+            else:
+                # Told before it began, or when it had ended.
+                assert not trial.is_begun or trial.at_end is not None, at
+                outcomes.add("never begun" if not trial.is_begun else "ended before")
+        assert outcomes == {"told", "never begun", "ended before"}
+    finally:
+        signal.signal(signal.SIGINT, at_first)
+
+
+@posix
+def test_every_signal_is_passed_on_and_the_one_before_the_start_is_not_repeated(monkeypatch):
+    sent = []
+    at_first = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def start(words, keep):
+        signal.raise_signal(signal.SIGINT)  # Ctrl-C while it is being started
+        assert sent == []
+        return SimpleNamespace(pid=12345)
+
+    def wait(process):
+        assert sent == [(12345, signal.SIGINT)]
+        signal.raise_signal(signal.SIGINT)  # a second one means: give up
+        return 130, None
+
+    monkeypatch.setattr(child, "_start", start)
+    monkeypatch.setattr(child, "_wait", wait)
+    monkeypatch.setattr(os, "kill", lambda *what: sent.append(what))
+    try:
+        with Signals() as signals:
+            assert signals.run(["x"]).code == 130
+    finally:
+        signal.signal(signal.SIGINT, at_first)
+    assert sent == [(12345, signal.SIGINT)] * 2
 
 
 @posix

@@ -196,6 +196,19 @@ def test_a_strip_has_enough_pictures_where_the_policy_seldom_looks(tmp_path):
     assert strips[0] == strips[1]
 
 
+def test_calls_that_only_remember_where_the_joints_are_are_no_predictions():
+    """With 10 frames of motion and 7 actions a prediction, the joints are also read 10 frames before each."""
+    who = player(7)
+    calls, predict = [], who.policy.predict_chunk
+    who.policy.predict_chunk = lambda batch: calls.append(0) or predict(batch)
+    (episode,), ticks = played(who, n=1)
+    looks = drawn(ticks)[episode.seed][:-1]  # the last one is of how it ended
+    assert looks == [tick for tick in range(episode.length) if tick % 7 in (0, 4)]
+    assert episode.predictions == len(episode.latency_ms) == -(-episode.length // 7)
+    assert len(calls) in (episode.predictions, episode.predictions + 1)  # one to warm up
+    assert episode.predictions < len(looks)
+
+
 @pytest.mark.parametrize(("answers", "tick"), [([], 0), ([True], 10)])
 def test_a_policy_that_reads_what_it_said_it_does_not_need_is_one_clear_error(answers, tick, monkeypatch):
     left = list(answers)

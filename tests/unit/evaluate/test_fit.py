@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from mimetic.evaluate.rollout.fit import Training, read_dataset, read_training, 
 from mimetic.features import FeatureType, PolicyFeature
 from mimetic.names import SIMULATION_JSON
 from mimetic.policies.act.config import ACTConfig
+from mimetic.policies.keypoint.config import KeypointConfig
 from mimetic.policies.smolvla.config import SmolVLAConfig
 from mimetic.processing.standard import standard_pipelines
 from mimetic.testing.datasets import build_dataset
@@ -104,6 +106,17 @@ def test_a_rename_map_puts_cameras_in_their_places():
     inputs = {"observation.images.top": (3, 32, 32), "observation.state": (6,)}
     found = require_fit(*policy(inputs, rename_map={"observation.images.front": "observation.images.top"}), task())
     assert found["observation.images.top"] == "observation.images.front"
+
+
+def test_an_input_that_the_policy_never_reads_need_not_be_shown():
+    unread = {"observation.environment_state": PolicyFeature(FeatureType.ENV, (5,))}
+    for kind, words in ((KeypointConfig, ""), (ACTConfig, "reads `observation.environment_state`, and")):
+        config, before = policy(kind=kind)
+        config = replace(config, input_features={**config.input_features, **unread})
+        if words:
+            assert words in problem(config, before, task()).message
+        else:
+            assert require_fit(config, before, task()) == {key: key for key in GOOD}
 
 
 def test_joints_in_another_order_are_found():

@@ -11,12 +11,13 @@ from mimetic.processing.steps.rename_observations import RenameObservations
 STATE, CAMERA = "observation.state", "observation.images.camera{}"
 
 
-def policy(*, has_camera_slots, rename_map=None, has_filler=False):
+def policy(*, has_camera_slots, rename_map=None, has_filler=False, unread=()):
     cameras = {CAMERA.format(i): PolicyFeature(FeatureType.VISUAL, (3, 8, 8)) for i in (1, 2, 3)}
     config = SimpleNamespace(
         input_features={STATE: PolicyFeature(FeatureType.STATE, (2,)), **cameras},
         image_features=cameras,
         has_camera_slots=has_camera_slots,
+        unread_inputs=list(unread),
         filler_inputs={CAMERA.format(3): cameras[CAMERA.format(3)]} if has_filler else {},
     )
     return SimpleNamespace(config=config, preprocessor=Pipeline("p", [RenameObservations(rename_map or {})]))
@@ -35,6 +36,15 @@ def test_a_policy_with_slots_is_evaluated_with_the_cameras_that_are_there():
         CAMERA.format(1): CAMERA.format(1),
         CAMERA.format(2): "observation.images.top",
     }
+
+
+def test_what_the_policy_does_not_read_need_not_be_there():
+    one = policy(has_camera_slots=False, unread=[STATE])
+    cameras = dataset("camera1", "camera2", "camera3")
+    del cameras.features[STATE]
+    assert list(input_names(one, cameras)) == [CAMERA.format(i) for i in (1, 2, 3)]
+    with pytest.raises(ConfigError, match=STATE):
+        input_names(policy(has_camera_slots=False), cameras)
 
 
 def test_without_any_camera_all_slots_are_named():

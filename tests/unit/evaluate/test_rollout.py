@@ -126,6 +126,21 @@ def test_other_weights_are_not_the_same_evaluation(toys):
         evaluate_closed_loop(toys.config(toys.checkpoint("other", known=range(3)), "a", n=2, resume=True))
 
 
+@pytest.mark.parametrize("name", ["mimetic_policy.json", "policy_preprocessor.json"])
+def test_other_settings_of_the_second_policy_are_not_the_same_evaluation(toys, name):
+    """It is compared by all files that decide what it does; how it was trained is none of them."""
+    first, second = toys.checkpoint(), toys.checkpoint("other", known=range(3))
+    settings = {"n": 2, "compare": str(second)}
+    evaluate_closed_loop(toys.config(first, "a", **settings))
+    for told in ("train_config.json", "mimetic.json"):
+        (second / told).write_text("{}")
+    evaluate_closed_loop(toys.config(first, "a", resume=True, **settings))
+    stored = json.loads((second / name).read_text()) if (second / name).exists() else {"format": 1, "settings": {}}
+    (second / name).write_text(json.dumps(stored))
+    with pytest.raises(ConfigError, match="its second policy is"):
+        evaluate_closed_loop(toys.config(first, "a", resume=True, **settings))
+
+
 def test_a_folder_is_never_written_over_and_nothing_is_continued_that_is_not_there(toys):
     checkpoint = toys.checkpoint()
     evaluate_closed_loop(toys.config(checkpoint, "a", n=1))

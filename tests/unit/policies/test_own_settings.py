@@ -12,11 +12,14 @@ from mimetic import log
 from mimetic.cli.app import main
 from mimetic.errors import CheckpointError
 from mimetic.features import FeatureType, NormalizationMode, PolicyFeature
+from mimetic.policies.act.config import ACTConfig
 from mimetic.policies.build import make_policy
 from mimetic.policies.checkpoint import load_pretrained, read_config, save_pretrained
 from mimetic.policies.config import PolicyConfig
 from mimetic.policies.keypoint.config import KeypointConfig
 from mimetic.policies.merging import merge_into
+from mimetic.policies.own_settings import keeps_all, stored_settings
+from mimetic.policies.smolvla.config import SmolVLAConfig
 from mimetic.testing.datasets import build_dataset
 from mimetic.testing.smolvla import tiny_smolvla_config, write_tiny_vlm
 
@@ -90,6 +93,30 @@ def test_a_policy_that_lerobot_does_not_have_keeps_every_setting(tmp_path):
     }
     (folder / NAME).write_text(json.dumps({"format": 1, "settings": kept | later}))
     assert {name: getattr(read_config(folder), name) for name in later} == later
+
+
+def test_without_the_file_a_policy_that_keeps_every_setting_is_refused(tmp_path, capsys):
+    """Its defaults would play, and not what was trained."""
+    config = KeypointConfig(
+        input_features={"observation.images.front": PolicyFeature(FeatureType.VISUAL, (3, 16, 16))},
+        output_features={"action": PolicyFeature(FeatureType.ACTION, (2,))},
+        n_action_steps=3,
+        normalization_mapping=dict.fromkeys(("STATE", "ACTION"), NormalizationMode.MEAN_STD),
+    )
+    folder = save(tmp_path / "p", config)
+    assert stored_settings(str(folder))["n_action_steps"] == read_config(folder).n_action_steps == 3
+    (folder / NAME).unlink()
+    for read in (lambda: read_config(folder), lambda: stored_settings(str(folder)), lambda: load_pretrained(folder)):
+        with pytest.raises(CheckpointError, match=f"has no {NAME}, which holds the settings") as caught:
+            read()
+        assert "copy the checkpoint again" in caught.value.hint
+    assert main(["inspect", f"--path={folder}"]) != 0
+    assert NAME in capsys.readouterr().err
+
+
+def test_who_keeps_every_setting():
+    assert keeps_all(KeypointConfig)
+    assert not any(keeps_all(kind) for kind in (ACTConfig, SmolVLAConfig, PolicyConfig))
 
 
 def test_overrides_win(vlm, tmp_path):

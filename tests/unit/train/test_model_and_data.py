@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,7 +11,7 @@ from mimetic.cli.train import load_policy
 from mimetic.config.parse import parse
 from mimetic.data.reader import open_dataset
 from mimetic.testing.datasets import build_dataset
-from mimetic.testing.tiny import TINY_ACT
+from mimetic.testing.tiny import TINY_ACT, TINY_KEYPOINT
 from mimetic.train.config import TrainConfig
 from mimetic.train.data import open_training_data
 from mimetic.train.model import build_model
@@ -64,6 +65,39 @@ def test_fine_tuning_under_other_names_takes_the_new_datasets_statistics_under_t
     )
     batch = model.preprocessor(data.train.batch([0]))
     assert torch.isfinite(model.policy.eval().loss(batch)[0])
+
+
+MOTION = {"lengths": (6, 7), "camera_dtype": "image", "cameras": {"top": (16, 16)}}
+JOINTS, STATE = "observation.joints", "observation.state"
+
+
+def test_a_renamed_input_has_the_windows_that_the_policy_asks_for(tmp_path):
+    """By a flag, and by the map that the policy was trained with."""
+    first = build_dataset(tmp_path / "first", **MOTION)
+    columns = {JOINTS: np.arange(39, dtype=np.float32).reshape(13, 3)}
+    second = build_dataset(tmp_path / "second", state_dim=0, columns=columns, **MOTION)
+    short = ["--steps=1", "--batch_size=2"]
+
+    def trained(root, name, *flags):
+        run = train(replace(settings(root, *flags, *short), output_dir=tmp_path / name))
+        return run / "checkpoints" / "000001" / "pretrained_model"
+
+    def opened(root, *flags):
+        config = settings(root, *flags)
+        data = open_training_data(config, config.policy)
+        model = build_model(data.config, data, None)
+        batch = model.preprocessor(data.train.batch([4]))
+        assert batch[STATE].shape == (1, 2, 3)
+        assert torch.isfinite(model.policy.eval().loss(batch)[0])
+        return data
+
+    base = f"--policy.path={trained(first, 'base', *TINY_KEYPOINT, '--policy.motion_frames=3')}"
+    by_hand = f"--rename_map={json.dumps({JOINTS: STATE})}"
+    data = opened(second, base, by_hand)
+    assert data.train.batch([4])[JOINTS][0, :, 0].tolist() == [3.0, 12.0]  # frames 1 and 4
+    again = f"--policy.path={trained(second, 'tuned', base, by_hand)}"
+    assert opened(second, again).config.rename_map == {JOINTS: STATE}
+    assert opened(first, again).config.rename_map == {}
 
 
 def test_loading_a_policy_does_not_fetch_weights_that_are_overwritten_at_once(tmp_path, trained, monkeypatch):

@@ -17,6 +17,8 @@ from mimetic.names import ACTION, STATE
 Floats = npt.NDArray[np.float64]
 
 _SHAKE_RATIO, _SHAKE_FLOOR, _SHAKE_FRAMES = 2.5, 0.003, 30
+_STILL = 1e-9
+"""Roughness, as a share of the range, up to which a reading stands still."""
 _PAUSE_S = 1.0
 _TEMPO, _TEMPO_EPISODES = 1.7, 20
 
@@ -55,8 +57,10 @@ def _check_shaking(motion: Motion, results: Results) -> None:
             continue
         sent = roughness(signals[ACTION] / motion.paired_scale)[joints]
         done = roughness(signals[STATE] / motion.paired_scale)[joints]
-        commanded[place] = np.median(sent)
-        ratio[place] = np.median(sent / np.maximum(done, 1e-9))
+        moves = done > _STILL  # what a joint does whose reading stands still is not known; `state.*` tell of it
+        if moves.any():
+            commanded[place] = np.median(sent[moves])
+            ratio[place] = np.median(sent[moves] / done[moves])
     results.measure("action_roughness", commanded)
     results.measure("shaking", ratio)
     with np.errstate(invalid="ignore"):

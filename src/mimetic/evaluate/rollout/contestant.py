@@ -14,6 +14,7 @@ from mimetic.evaluate.config import EvalConfig
 from mimetic.evaluate.loading import changed_settings, evaluation_precision
 from mimetic.evaluate.rollout.player import Alter, Player
 from mimetic.hub.policies import find_policy
+from mimetic.names import MIMETIC_JSON, TRAIN_CONFIG_JSON
 from mimetic.policies.checkpoint import Pretrained, load_pretrained
 
 logger = logging.getLogger(__name__)
@@ -77,10 +78,10 @@ def load_contestant(config: EvalConfig, place: str, device: str, revision: str |
 
 
 def _digest(folder: Path) -> str:
-    """SHA-256 of the files that decide what a policy does."""
+    """SHA-256 of the files that decide what a policy does: weights, settings, pipelines; not how it was trained."""
     whole = hashlib.sha256()
     for path in sorted(folder.iterdir()):
-        if path.suffix == ".safetensors" or path.name in ("config.json", "adapter_config.json"):
+        if path.suffix in (".safetensors", ".json") and path.name not in (TRAIN_CONFIG_JSON, MIMETIC_JSON):
             with path.open("rb") as file:
                 whole.update(f"{path.name}\0".encode() + hashlib.file_digest(file, "sha256").digest())
     return whole.hexdigest()

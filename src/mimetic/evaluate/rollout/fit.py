@@ -63,7 +63,7 @@ def require_fit(
         policy: words for messages.
 
     Returns:
-        Name in the policy -> name in the environment.
+        Name in the policy -> name in the environment, of what the policy reads.
 
     Raises:
         ConfigError: it does not; the message lists everything that is wrong.
@@ -74,7 +74,7 @@ def require_fit(
     for step in preprocessor.find(RenameObservations):
         renamed = {step.rename_map.get(name, name): key for name, key in renamed.items()}
     wanted = dict(config.input_features or {})
-    for name in config.filler_inputs:
+    for name in (*config.filler_inputs, *config.unread_inputs):
         wanted.pop(name, None)
     cameras = [name for name, feature in wanted.items() if feature.type is FeatureType.VISUAL]
     absent = [name for name in cameras if name not in renamed]

@@ -34,7 +34,7 @@ class Timing:
     """How long the policy took in an episode.
 
     Args:
-        predictions_s: each call that looked at its observation and predicted [s].
+        predictions_s: each call that predicted [s].
         actions: calls in all; the others took an action from the queue.
         total_s: of all calls [s].
     """
@@ -113,6 +113,7 @@ class Seat:
         started = time.perf_counter()
         batch = _Batch(lambda: self._prepare(observation, instruction))
         precision = self._player.precision
+        predicts = self._policy.predicts_next()
         with torch.no_grad(), self._random:
             with precision.autocast() if precision is not None else nullcontext():
                 action = self._policy.select_action(batch)
@@ -123,7 +124,7 @@ class Seat:
         seconds = time.perf_counter() - started
         self.timing.actions += 1
         self.timing.total_s += seconds
-        if batch.was_read:
+        if predicts and batch.was_read:
             self.timing.predictions_s.append(seconds)
         if not np.isfinite(result).all():
             raise CheckpointError(

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from mimetic.features import FeatureType, NormalizationMode, PolicyFeature
+from mimetic.features import NormalizationMode, PolicyFeature
 from mimetic.fields import setting
+from mimetic.names import STATE
 from mimetic.optim.config import AdamWConfig
 from mimetic.policies.config import PolicyConfig
+from mimetic.policies.fixed_inputs import fixed_input_problems
 
 _BACKBONES = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 _NOT_DILATABLE = ("resnet18", "resnet34")
@@ -103,18 +105,13 @@ class ACTConfig(PolicyConfig):
 
     def input_problems(self, available: Mapping[str, PolicyFeature]) -> list[str]:
         """Inputs that are not offered or have another shape: ACT needs each exactly as it was built for."""
-        problems = []
-        for key, feature in (self.input_features or {}).items():
-            if feature.type not in (FeatureType.VISUAL, FeatureType.ENV) and feature is not self.robot_state_feature:
-                continue
-            offered = available.get(key)
-            if offered is None:
-                problems.append(f"the policy reads `{key}`, which the dataset does not have")
-            elif tuple(offered.shape) != tuple(feature.shape):
-                problems.append(
-                    f"`{key}` has shape {tuple(offered.shape)} in the dataset and {tuple(feature.shape)} in the policy"
-                )
-        return problems
+        return fixed_input_problems(self, available)
+
+    @property
+    def unread_inputs(self) -> list[str]:
+        """Whatever is neither a camera nor `observation.state` nor the first input of type ENV."""
+        read = {*self.image_features, self.env_state_key, STATE if self.robot_state_feature is not None else None}
+        return [key for key in self.input_features or {} if key not in read]
 
     @property
     def action_delta_indices(self) -> list[int]:

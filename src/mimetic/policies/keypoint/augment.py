@@ -20,14 +20,27 @@ def shifted(pictures: Tensor, most: int) -> Tensor:
     Returns:
         (B, C, H, W), channels last in memory.
     """
+    moves = torch.randint(-most, most + 1, (2, len(pictures), 1), device=pictures.device)
+    # Both give the same. Away from the CPU each picture of `_by_rows` would wait for the device; a move that is larger
+    # than a picture needs no copy of it that is larger still.
+    if pictures.device.type == "cpu" and most < pictures.shape[-1]:
+        return _by_rows(pictures, moves, most)
+    return _by_index(pictures, moves)
+
+
+def _by_rows(pictures: Tensor, moves: Tensor, most: int) -> Tensor:
+    """Picture by picture, whole rows at once, out of a copy with a border of `most` pixels; moves (2, B, 1)."""
+    height, width = pictures.shape[2:]
+    padded = F.pad(pictures, (most,) * 4, mode="replicate")
+    moved = torch.empty_like(pictures, memory_format=torch.channels_last)
+    for one, (row, column) in enumerate(moves[:, :, 0].T.add(most).tolist()):
+        moved[one] = padded[one, :, row : row + height, column : column + width]
+    return moved
+
+
+def _by_index(pictures: Tensor, moves: Tensor) -> Tensor:
+    """All pictures in one step on their device, pixel by pixel; moves (2, B, 1)."""
     n, _, height, width = pictures.shape
-    moves = torch.randint(-most, most + 1, (2, n, 1), device=pictures.device)
-    if pictures.device.type == "cpu" and most < width:  # whole rows at once; elsewhere each picture would wait
-        padded = F.pad(pictures, (most,) * 4, mode="replicate")
-        moved = torch.empty_like(pictures, memory_format=torch.channels_last)
-        for one, (row, column) in enumerate(moves[:, :, 0].T.add(most).tolist()):
-            moved[one] = padded[one, :, row : row + height, column : column + width]
-        return moved
     rows = (torch.arange(height, device=pictures.device) + moves[0]).clamp(0, height - 1)
     columns = (torch.arange(width, device=pictures.device) + moves[1]).clamp(0, width - 1)
     which = torch.arange(n, device=pictures.device)[:, None, None]

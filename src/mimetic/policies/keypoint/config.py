@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mimetic.features import NormalizationMode
+from mimetic.features import NormalizationMode, PolicyFeature
 from mimetic.fields import setting
 from mimetic.names import STATE
 from mimetic.optim.config import AdamWConfig, CosineAnnealingWithWarmupConfig
 from mimetic.policies.config import PolicyConfig
+from mimetic.policies.fixed_inputs import fixed_input_problems
 
 SMALLEST_PICTURE = 16
 
@@ -44,7 +46,10 @@ class KeypointConfig(PolicyConfig):
         2, "Training moves each picture by up to so many pixels in each direction", unit="px", layer="mimetic"
     )
     color_jitter: float = setting(
-        0.15, "Training changes brightness, contrast and tint of each picture by up to this share", layer="mimetic"
+        0.15,
+        "Training changes the contrast of each picture by up to this share, its tints by half of it, and its "
+        "brightness by up to so many standard deviations",
+        layer="mimetic",
     )
     state_noise: float = setting(
         0.3,
@@ -54,8 +59,8 @@ class KeypointConfig(PolicyConfig):
     )
     motion_frames: int = setting(
         10,
-        "The policy also reads how far the joints have moved in so many frames, which tells a grip that is closing from "
-        "one that has closed; 0: it does not",
+        "The policy also reads how far the joints have moved in so many frames, which tells a grip that is closing "
+        "from one that has closed; 0: it does not",
         unit="frames",
         layer="mimetic",
     )
@@ -72,7 +77,9 @@ class KeypointConfig(PolicyConfig):
         """Problems of this config, one sentence each."""
         problems = super().check()
         if self.n_obs_steps != 1:
-            problems.append(f"`--policy.n_obs_steps={self.n_obs_steps}`: this policy reads one frame, so it must be 1")
+            problems.append(
+                f"`--policy.n_obs_steps={self.n_obs_steps}`: this policy reads pictures of one frame, so it must be 1"
+            )
         if self.n_action_steps > self.chunk_size:
             problems.append(
                 f"`--policy.n_action_steps={self.n_action_steps}` is larger than "
@@ -87,7 +94,7 @@ class KeypointConfig(PolicyConfig):
             if getattr(self, name) < 0:
                 problems.append(f"`--policy.{name}={getattr(self, name)}` is negative")
         if self.color_jitter >= 1:
-            problems.append(f"`--policy.color_jitter={self.color_jitter}` must be below 1, which is black")
+            problems.append(f"`--policy.color_jitter={self.color_jitter}` must be below 1, which leaves one colour")
         if self.input_features and not self.image_features:
             problems.append("the keypoint policy needs at least one camera among its inputs")
         for key, feature in self.image_features.items():
@@ -97,6 +104,16 @@ class KeypointConfig(PolicyConfig):
                     f"width) of at least {SMALLEST_PICTURE} pixels"
                 )
         return problems
+
+    def input_problems(self, available: Mapping[str, PolicyFeature]) -> list[str]:
+        """Cameras and joint positions that are not offered or have another shape."""
+        return fixed_input_problems(self, available)
+
+    @property
+    def unread_inputs(self) -> list[str]:
+        """Whatever is neither a camera nor `observation.state`."""
+        read = {*self.image_features, STATE if self.robot_state_feature is not None else None}
+        return [key for key in self.input_features or {} if key not in read]
 
     def observation_deltas(self, key: str) -> list[int] | None:
         """Joint positions `motion_frames` ago and now; of everything else the current frame, without a time axis."""

@@ -1,9 +1,9 @@
 """The network of the keypoint policy: tensors in, tensors out.
 
 Each camera has four convolutions of its own, whose last maps say where something is: the softmax of a map is a
-distribution over the picture, and its mean is a keypoint. Two hidden layers turn keypoints, joint positions and how they
-have changed into a chunk; beside them a linear way from the joint positions begins as "stay where you are", so that only
-movement must be learned.
+distribution over the picture, and its mean is a keypoint. Two hidden layers turn keypoints, joint positions and how
+they have changed into a chunk; beside them a linear way from the joint positions begins as "stay where you are", so
+that only movement must be learned.
 
 No batch norm: the loss of a batch stays the mean over its samples, whatever parts it is computed in.
 

@@ -15,7 +15,6 @@ from mimetic.policies.keypoint.augment import jittered, shifted
 from mimetic.policies.keypoint.config import KeypointConfig
 from mimetic.policies.keypoint.network import KeypointNetwork
 
-
 _MOTION_NOISE = 0.5
 """Noise on the change of the joint positions, as a share of that on themselves: it varies about half as much."""
 
@@ -92,6 +91,10 @@ class KeypointPolicy(Policy):
         """Whether a chunk is predicted now, or a later prediction needs to know where the joints are now."""
         return self._reads_now()
 
+    def predicts_next(self) -> bool:
+        """Whether the queue is empty; until then joint positions are only remembered."""
+        return not self._queue
+
     def reset(self) -> None:
         """Empty the queue, and forget where the joints were."""
         self._queue.clear()
@@ -153,8 +156,6 @@ class KeypointPolicy(Policy):
                 pictures = [jittered(picture, config.color_jitter) for picture in pictures]
             if config.state_noise:
                 strengths = (config.state_noise, config.state_noise * _MOTION_NOISE)
-                seen = [
-                    one + strength * torch.randn_like(one) for one, strength in zip(seen, strengths, strict=False)
-                ]
+                seen = [one + strength * torch.randn_like(one) for one, strength in zip(seen, strengths, strict=False)]
         chunk: Tensor = self.model(pictures, state, seen)
         return chunk.to(torch.promote_types(chunk.dtype, torch.float32))

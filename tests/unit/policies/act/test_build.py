@@ -82,6 +82,15 @@ def test_all_inputs_of_another_shape_are_named_at_once(make_config):
     assert "`observation.images.cam0` has shape (3, 48, 64) in the dataset and (3, 32, 32)" in caught.value.message
 
 
+def test_states_of_other_names_are_not_read_and_need_not_be_there(make_config):
+    config = make_config(cameras=[(3, 32, 32)], env=5)
+    extra = {**config.input_features, "observation.effort": state()}
+    assert config.unread_inputs == []
+    made = make_policy(replace(config, input_features={}), input_features=extra, output_features=ACTION).config
+    assert made.unread_inputs == ["observation.effort"]
+    make_policy(made, input_features=config.input_features, output_features=ACTION)
+
+
 def test_problems_of_the_settings_are_reported_before_anything_is_built(make_config):
     with pytest.raises(ConfigError) as caught:
         make_policy(make_config(env=5, n_action_steps=20, n_obs_steps=2))

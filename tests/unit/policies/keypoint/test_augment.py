@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from mimetic.policies.keypoint.augment import jittered, shifted
+from mimetic.policies.keypoint.augment import _by_index, _by_rows, jittered, shifted
 
 
 def moved(picture, rows, columns):
@@ -64,6 +64,20 @@ def test_a_shift_beyond_the_picture_is_its_border():
     pictures = torch.arange(15.0).view(1, 1, 3, 5)
     seen = {tuple(shifted(pictures, 100_000).unique().tolist()) for _ in range(50)}
     assert seen == {(0.0,), (4.0,), (10.0,), (14.0,)}
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 10), (1, 5, 17), (3, 16, 3)])
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_both_ways_to_move_give_the_same(shape, most):
+    """The one of other devices too, and where the border is wider than the picture."""
+    pictures = torch.rand(40, *shape)
+    moves = torch.randint(-most, most + 1, (2, 40, 1))
+    by_rows, by_index = _by_rows(pictures, moves, most), _by_index(pictures, moves)
+    assert torch.equal(by_rows, by_index)
+    for number, (rows, columns) in enumerate(moves[:, :, 0].T.tolist()):
+        assert torch.equal(by_index[number], moved(pictures[number], rows, columns))
+    assert by_rows.is_contiguous(memory_format=torch.channels_last)
+    assert by_index.is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize("change", [lambda p: shifted(p, 2), lambda p: jittered(p, 0.3)], ids=["shift", "jitter"])

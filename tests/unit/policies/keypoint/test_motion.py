@@ -26,9 +26,15 @@ class Unreadable(Mapping):
 def test_training_asks_for_two_joint_positions_and_one_picture(make_config):
     config = make_config(motion_frames=7)
     features = [*config.input_features, "action"]
-    assert windows(config, features) == {STATE: [-7, 0], "action": list(range(8))}
-    assert windows(make_config(), features) == {"action": list(range(8))}
-    assert windows(make_config(motion_frames=7, state=0), ["observation.images.cam0"]) == {}
+    assert windows(config, features, {}) == {STATE: [-7, 0], "action": list(range(8))}
+    assert windows(make_config(), features, {}) == {"action": list(range(8))}
+    assert windows(make_config(motion_frames=7, state=0), ["observation.images.cam0"], {}) == {}
+
+
+def test_a_window_is_asked_for_by_the_policy_s_name_and_given_the_dataset_s(make_config):
+    features = ["observation.joints", STATE, "action"]
+    found = windows(make_config(motion_frames=7), features, {"observation.joints": STATE, STATE: "observation.other"})
+    assert found == {"observation.joints": [-7, 0], "action": list(range(8))}
 
 
 def test_the_motion_changes_the_prediction_and_the_place_before_does_so_through_it_alone(make_config, make_batch):
