@@ -28,10 +28,8 @@ from mimetic.evaluate.rollout.environment import EnvTask
 from mimetic.evaluate.rollout.passes import POLICY
 from mimetic.evaluate.rollout.play import Plan, play
 from mimetic.evaluate.rollout.player import Player
-from mimetic.features import FeatureType
 from mimetic.policies.act.config import ACTConfig
-from mimetic.policies.build import make_policy
-from mimetic.processing.standard import standard_pipelines
+from mimetic.testing.untrained import untrained
 
 TARGET = 1.0
 _TICKS = 60
@@ -83,31 +81,8 @@ def measure(rounds: int, episodes: int, renderer: str) -> tuple[list[Row], dict[
 
 def _player() -> Player:
     features = policy_features(cell_features(CellConfig()))
-    inputs = {key: one for key, one in features.items() if one.type is not FeatureType.ACTION}
-    outputs = {key: one for key, one in features.items() if one.type is FeatureType.ACTION}
-    config = ACTConfig(
-        input_features=inputs,
-        output_features=outputs,
-        chunk_size=20,
-        n_action_steps=10,
-        dim_model=64,
-        n_heads=4,
-        dim_feedforward=128,
-        n_encoder_layers=2,
-        pretrained_backbone_weights=None,
-        device="cpu",
-    )
-    torch.manual_seed(0)
-    stats = {
-        key: {"mean": torch.full((3, 1, 1), 0.5), "std": torch.full((3, 1, 1), 0.25)}
-        if one.type is FeatureType.VISUAL
-        else {"mean": torch.zeros(6), "std": torch.full((6,), 30.0)}
-        for key, one in features.items()
-    }
-    pipelines = standard_pipelines(
-        input_features=inputs, output_features=outputs, norm_map=config.norm_map, stats=stats
-    )
-    return Player(make_policy(config, device="cpu"), *pipelines)
+    sizes = {"chunk_size": 20, "n_action_steps": 10, "dim_model": 64, "n_heads": 4, "dim_feedforward": 128}
+    return Player(*untrained(ACTConfig, features, n_encoder_layers=2, pretrained_backbone_weights=None, **sizes))
 
 
 def _way(

@@ -19,13 +19,11 @@ from mimetic.data.metadata import Metadata
 from mimetic.errors import CheckpointError, ConfigError, ShapeError
 from mimetic.evaluate.config import EvalConfig
 from mimetic.evaluate.open_loop import evaluate_open_loop
-from mimetic.features import FeatureType
 from mimetic.policies.act.config import ACTConfig
 from mimetic.policies.base import Policy
-from mimetic.policies.build import make_policy
 from mimetic.policies.checkpoint import load_pretrained, save_pretrained
-from mimetic.processing.standard import standard_pipelines
 from mimetic.testing.datasets import build_dataset
+from mimetic.testing.untrained import untrained
 
 LENGTHS = (12, 9, 15, 11)
 CHUNK, EXECUTED = 6, 4
@@ -34,26 +32,16 @@ CHUNK, EXECUTED = 6, 4
 def make_checkpoint(folder, root, *, train_config=None):
     """A tiny ACT with random weights and the statistics of a dataset."""
     meta = Metadata.open(root)
-    features = meta.policy_features
-    inputs = {key: feature for key, feature in features.items() if feature.type is not FeatureType.ACTION}
-    outputs = {key: feature for key, feature in features.items() if feature.type is FeatureType.ACTION}
-    config = ACTConfig(
+    sizes = {"dim_model": 16, "n_heads": 2, "dim_feedforward": 32, "n_encoder_layers": 1, "latent_dim": 4}
+    policy, *pipelines = untrained(
+        ACTConfig,
+        meta.policy_features,
+        stats=meta.stats,
         chunk_size=CHUNK,
         n_action_steps=EXECUTED,
-        dim_model=16,
-        n_heads=2,
-        dim_feedforward=32,
-        n_encoder_layers=1,
         n_vae_encoder_layers=1,
-        latent_dim=4,
         pretrained_backbone_weights=None,
-        device="cpu",
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        policy = make_policy(config, input_features=inputs, output_features=outputs, init_backbone=False)
-    pipelines = standard_pipelines(
-        input_features=inputs, output_features=outputs, norm_map=config.norm_map, stats=meta.stats
+        **sizes,
     )
     save_pretrained(policy, folder, *pipelines)
     if train_config is not None:

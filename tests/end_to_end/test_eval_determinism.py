@@ -9,17 +9,14 @@ import sys
 
 import av
 import pytest
-import torch
 
 from mimetic.data.features import policy_features
 from mimetic.envs.config import CellConfig
 from mimetic.evaluate.rollout.cell import cell_features
 from mimetic.evaluate.rollout.journal import VOLATILE
-from mimetic.features import FeatureType
 from mimetic.policies.act.config import ACTConfig
-from mimetic.policies.build import make_policy
 from mimetic.policies.checkpoint import save_pretrained
-from mimetic.processing.standard import standard_pipelines
+from mimetic.testing.untrained import untrained
 
 pytest.importorskip("mujoco", reason="needs the package mujoco")
 
@@ -30,32 +27,10 @@ SIZE = 32
 def checkpoint(tmp_path_factory):
     """A small ACT with random weights, whose actions move the arm visibly."""
     features = policy_features(cell_features(CellConfig(width=SIZE, height=SIZE)))
-    inputs = {key: one for key, one in features.items() if one.type is not FeatureType.ACTION}
-    outputs = {key: one for key, one in features.items() if one.type is FeatureType.ACTION}
-    config = ACTConfig(
-        input_features=inputs,
-        output_features=outputs,
-        chunk_size=4,
-        n_action_steps=2,
-        dim_model=16,
-        n_heads=2,
-        dim_feedforward=16,
-        n_encoder_layers=1,
-        pretrained_backbone_weights=None,
-        device="cpu",
-    )
-    torch.manual_seed(0)
-    stats = {
-        key: {"mean": torch.full((3, 1, 1), 0.5), "std": torch.full((3, 1, 1), 0.25)}
-        if one.type is FeatureType.VISUAL
-        else {"mean": torch.zeros(6), "std": torch.full((6,), 30.0)}
-        for key, one in features.items()
-    }
-    pipelines = standard_pipelines(
-        input_features=inputs, output_features=outputs, norm_map=config.norm_map, stats=stats
-    )
+    sizes = {"chunk_size": 4, "n_action_steps": 2, "dim_model": 16, "n_heads": 2, "dim_feedforward": 16}
+    policy, *pipelines = untrained(ACTConfig, features, n_encoder_layers=1, pretrained_backbone_weights=None, **sizes)
     folder = tmp_path_factory.mktemp("act")
-    save_pretrained(make_policy(config, device="cpu"), folder, *pipelines)
+    save_pretrained(policy, folder, *pipelines)
     return folder
 
 
@@ -68,7 +43,8 @@ def evaluate(checkpoint, output, renderer, *flags):
     ]
     # Another seed of Python's hashes: nothing may follow from the order of a set.
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": str(len(flags))}
-    environment.pop("PYOPENGL_PLATFORM", None)  # MuJoCo sets it in this process when another test draws by OpenGL
+    for name in ("MUJOCO_GL", "PYOPENGL_PLATFORM"):  # set in this process when another test draws by OpenGL
+        environment.pop(name, None)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in (output / "episodes.jsonl").read_text().splitlines()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -195,3 +196,26 @@ def test_a_broken_graphics_library_does_not_stop_the_physics(tmp_path):
     (tmp_path / "OpenGL" / "__init__.py").write_text("raise AttributeError('no graphics here')")
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
     assert done.stdout.strip() == "(16, 16, 3) osmesa", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "code"),
+    [("PYOPENGL_PLATFORM", 0), ("MUJOCO_GL", 2)],  # MuJoCo loads OpenGL by the second one as soon as it is imported
+)
+def test_variables_of_another_platform_are_overruled_or_told(tmp_path, variable, code):
+    from mimetic.envs.render.choose import failure
+
+    for platform in ("osmesa", "egl"):
+        if problem := failure(platform):
+            pytest.skip(f"needs {platform}: {problem}")
+    environment = {name: text for name, text in os.environ.items() if name not in ("MUJOCO_GL", "PYOPENGL_PLATFORM")}
+    flags = ["--repo_id=local/x", f"--root={tmp_path / 'x'}", "--task=reach", "--n_episodes=1", "--renderer=osmesa"]
+    done = subprocess.run(
+        [sys.executable, "-m", "mimetic", "demo", "record", *flags, "--width=32", "--height=32"],
+        env={**environment, variable: "egl"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert ("put `MUJOCO_GL=osmesa` in front" in done.stderr) == (code == 2)

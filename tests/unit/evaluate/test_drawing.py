@@ -7,7 +7,6 @@ from dataclasses import asdict, replace
 import av
 import numpy as np
 import pytest
-import torch
 
 from mimetic.data.features import policy_features
 from mimetic.envs.config import CAMERAS, CellConfig, CellSuiteConfig
@@ -16,13 +15,11 @@ from mimetic.evaluate.rollout.cell import cell_features, cell_tasks
 from mimetic.evaluate.rollout.journal import VOLATILE
 from mimetic.evaluate.rollout.play import Plan, play
 from mimetic.evaluate.rollout.player import Player
-from mimetic.features import FeatureType
 from mimetic.names import IMAGES_PREFIX, STATE
 from mimetic.policies.base import Policy
-from mimetic.policies.build import make_policy
 from mimetic.policies.keypoint.config import KeypointConfig
 from mimetic.policies.keypoint.policy import KeypointPolicy
-from mimetic.processing.standard import standard_pipelines
+from mimetic.testing.untrained import untrained
 
 pytest.importorskip("mujoco", reason="needs the package mujoco")
 
@@ -32,30 +29,8 @@ SIZE = 32
 def player(n_action_steps=10):
     """A small policy with random weights, whose actions move the arm visibly."""
     features = policy_features(cell_features(CellConfig(width=SIZE, height=SIZE)))
-    inputs = {key: one for key, one in features.items() if one.type is not FeatureType.ACTION}
-    outputs = {key: one for key, one in features.items() if one.type is FeatureType.ACTION}
-    config = KeypointConfig(
-        input_features=inputs,
-        output_features=outputs,
-        chunk_size=60,
-        n_action_steps=n_action_steps,
-        n_keypoints=4,
-        n_channels=8,
-        dim_hidden=16,
-        device="cpu",
-    )
-    stats = {
-        key: {"mean": torch.full((3, 1, 1), 0.5), "std": torch.full((3, 1, 1), 0.25)}
-        if one.type is FeatureType.VISUAL
-        else {"mean": torch.zeros(6), "std": torch.full((6,), 30.0)}
-        for key, one in features.items()
-    }
-    pipelines = standard_pipelines(
-        input_features=inputs, output_features=outputs, norm_map=config.norm_map, stats=stats
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return Player(make_policy(config, device="cpu"), *pipelines)
+    sizes = {"chunk_size": 60, "n_keypoints": 4, "n_channels": 8, "dim_hidden": 16}
+    return Player(*untrained(KeypointConfig, features, n_action_steps=n_action_steps, **sizes))
 
 
 class Watched:

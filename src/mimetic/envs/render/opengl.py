@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import importlib
 import os
+import sys
 import threading
 from typing import Any
 
@@ -21,6 +22,7 @@ from mimetic.errors import ConfigError
 PLATFORMS = {"egl": "mujoco.egl", "osmesa": "mujoco.osmesa", "native": "mujoco.glfw"}
 """Module of MuJoCo that makes a context on each platform."""
 _MAX_GEOMS = 200
+_PYOPENGL = "PYOPENGL_PLATFORM"
 
 
 class _Held(threading.local):
@@ -138,12 +140,30 @@ def _context(platform: str, width: int, height: int) -> Any:
     if _held.context is None:
         os.environ.setdefault("LP_NUM_THREADS", "1")  # Mesa's threads would only fight over the cores
         os.environ[GRAPHICS_VARIABLE] = "glfw" if platform == "native" else platform
+        _settle_pyopengl(platform)
         _held.context = importlib.import_module(PLATFORMS[platform]).GLContext(width, height)
         if not _platforms:
             # After the first context: MuJoCo ends the platform at exit too, and who registers later is called earlier.
             atexit.register(_give_back)
             _platforms.append(platform)
     return _held.context
+
+
+def _settle_pyopengl(platform: str) -> None:
+    """Let PyOpenGL load for this platform, whatever the environment asks of it.
+
+    Raises:
+        ConfigError: it is loaded for another one, as it is after MuJoCo's import under another `MUJOCO_GL`.
+    """
+    there = os.environ.get(_PYOPENGL)
+    if platform not in ("egl", "osmesa") or there in (None, "", platform):
+        return
+    if "OpenGL" in sys.modules:
+        raise ConfigError(
+            f"this process has loaded OpenGL for `{there}` and cannot draw with `{platform}`",
+            f"put `{GRAPHICS_VARIABLE}={platform}` in front of the command",
+        )
+    os.environ[_PYOPENGL] = platform
 
 
 def _give_back() -> None:
