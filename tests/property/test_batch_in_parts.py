@@ -79,7 +79,7 @@ def test_keypoint_with_uneven_padding(pieces):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         policy = make_policy(config)
-        batch = {key: torch.randn(SIZE, *feature.shape) for key, feature in inputs.items()}
+        batch = {camera: torch.randn(SIZE, 3, 16, 24), state: torch.randn(SIZE, 2, 6)}
         batch |= {"action": torch.randn(SIZE, 8, 4), "action_is_pad": uneven_padding(8)}
     assert_same(gradient_in_parts(policy, batch, pieces), gradient_in_parts(policy, batch, 1))
 
