@@ -18,6 +18,7 @@ logger = logging.getLogger(__name__)
 LEAST_VERSION = (3, 5)
 """From here on `mj_multiRay` returns surface normals, which the built-in renderer shades with."""
 GRAPHICS_VARIABLE = "MUJOCO_GL"
+PYOPENGL_VARIABLE = "PYOPENGL_PLATFORM"
 
 
 @functools.cache
@@ -47,7 +48,7 @@ def mujoco() -> Any:
 
 
 def _without_graphics() -> Any:
-    kept = {name: os.environ.get(name) for name in (GRAPHICS_VARIABLE, "PYOPENGL_PLATFORM")}
+    kept = {name: os.environ.get(name) for name in (GRAPHICS_VARIABLE, PYOPENGL_VARIABLE)}
     os.environ[GRAPHICS_VARIABLE] = "disable"
     try:
         import mujoco as module

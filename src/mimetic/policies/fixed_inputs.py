@@ -18,15 +18,15 @@ def fixed_input_problems(config: PolicyConfig, available: Mapping[str, PolicyFea
     Returns:
         One sentence each.
     """
-    problems = []
-    for key, feature in (config.input_features or {}).items():
-        if key in config.unread_inputs:
-            continue
-        offered = available.get(key)
-        if offered is None:
-            problems.append(f"the policy reads `{key}`, which the dataset does not have")
-        elif tuple(offered.shape) != tuple(feature.shape):
-            problems.append(
-                f"`{key}` has shape {tuple(offered.shape)} in the dataset and {tuple(feature.shape)} in the policy"
-            )
-    return problems
+    read = {key: one for key, one in (config.input_features or {}).items() if key not in config.unread_inputs}
+    return [problem for key, feature in read.items() if (problem := fixed_input_problem(key, feature, available))]
+
+
+def fixed_input_problem(key: str, feature: PolicyFeature, available: Mapping[str, PolicyFeature]) -> str:
+    """The same for one input; empty when there is nothing to say."""
+    offered = available.get(key)
+    if offered is None:
+        return f"the policy reads `{key}`, which the dataset does not have"
+    if tuple(offered.shape) != tuple(feature.shape):
+        return f"`{key}` has shape {tuple(offered.shape)} in the dataset and {tuple(feature.shape)} in the policy"
+    return ""

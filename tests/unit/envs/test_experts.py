@@ -131,3 +131,23 @@ def test_an_operator_who_never_succeeds_is_reported(cells, monkeypatch):
     monkeypatch.setitem(experts.EXPERTS, "reach", lambda hand: hand.wait(2))
     with pytest.raises(SimulationError, match="failed 20 times in a row at reach"):
         list(demonstrations(cells(task="reach", width=16, height=16), 1))
+
+
+def test_a_grasp_does_not_depend_on_how_the_cube_is_turned(cells):
+    """What is demonstrated must not jump where one side of a cube becomes nearer than the other."""
+    from mimetic.envs.experts import EXPERTS
+    from mimetic.envs.hand import Hand
+    from mimetic.envs.manner import IDEAL
+
+    cell, sent = cells(task="pick_place"), []
+    for yaw in (0.0, 0.4, 0.7, 0.9):
+        cell.reset(0)
+        address = cell.model.joint(int(cell.model.body("cube").jntadr[0])).qposadr[0]
+        cell.data.qpos[address + 3 : address + 7] = np.cos(yaw / 2), 0, 0, np.sin(yaw / 2)
+        cell.step(cell.state())  # from here on the operator sees the turn
+        way = EXPERTS["pick_place"](Hand(cell, IDEAL, np.random.default_rng(0)))
+        for _ in range(30):
+            action = next(way)
+            cell.step(action)
+        sent.append(action)
+    np.testing.assert_allclose(sent[1:], [sent[0]] * 3, atol=0.2)  # units of the arm; the cube settles a little

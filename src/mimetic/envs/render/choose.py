@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mimetic import log
-from mimetic.envs.engine import GRAPHICS_VARIABLE
+from mimetic.envs.engine import GRAPHICS_VARIABLE, PYOPENGL_VARIABLE
 from mimetic.envs.render.base import Renderer
 from mimetic.envs.render.opengl import PLATFORMS, shared_painter
 from mimetic.envs.render.rays import RayRenderer
@@ -92,7 +92,7 @@ def make_renderer(choice: RendererChoice, model: Any, xml: str) -> Renderer:
 def failure(platform: str) -> str:
     """Why OpenGL does not work on a platform; empty when it does. Tried once a process, in a process of its own."""
     environment = dict(os.environ) | {GRAPHICS_VARIABLE: "glfw" if platform == "native" else platform}
-    environment.pop("PYOPENGL_PLATFORM", None)
+    environment.pop(PYOPENGL_VARIABLE, None)
     command = [sys.executable, "-c", _PROBE.format(platform=platform)]
     try:
         done = subprocess.run(

@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mimetic.envs.engine import GRAPHICS_VARIABLE, mujoco
+from mimetic.envs.engine import GRAPHICS_VARIABLE, PYOPENGL_VARIABLE, mujoco
 from mimetic.errors import ConfigError
 
 PLATFORMS = {"egl": "mujoco.egl", "osmesa": "mujoco.osmesa", "native": "mujoco.glfw"}
 """Module of MuJoCo that makes a context on each platform."""
 _MAX_GEOMS = 200
-_PYOPENGL = "PYOPENGL_PLATFORM"
 
 
 class _Held(threading.local):
@@ -155,7 +154,7 @@ def _settle_pyopengl(platform: str) -> None:
     Raises:
         ConfigError: it is loaded for another one, as it is after MuJoCo's import under another `MUJOCO_GL`.
     """
-    there = os.environ.get(_PYOPENGL)
+    there = os.environ.get(PYOPENGL_VARIABLE)
     if platform not in ("egl", "osmesa") or there in (None, "", platform):
         return
     if "OpenGL" in sys.modules:
@@ -163,7 +162,7 @@ def _settle_pyopengl(platform: str) -> None:
             f"this process has loaded OpenGL for `{there}` and cannot draw with `{platform}`",
             f"put `{GRAPHICS_VARIABLE}={platform}` in front of the command",
         )
-    os.environ[_PYOPENGL] = platform
+    os.environ[PYOPENGL_VARIABLE] = platform
 
 
 def _give_back() -> None:

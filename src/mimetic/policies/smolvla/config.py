@@ -13,6 +13,7 @@ from mimetic.fields import carried, setting
 from mimetic.names import IMAGES_PREFIX, STATE
 from mimetic.optim.config import AdamWConfig, CosineDecayWithWarmupConfig
 from mimetic.policies.config import PolicyConfig
+from mimetic.policies.fixed_inputs import fixed_input_problem
 from mimetic.policies.smolvla.checks import ATTENTION_MODES, PADDINGS, PRECISIONS, layer_problems, setting_problems
 
 if TYPE_CHECKING:
@@ -173,14 +174,8 @@ class SmolVLAConfig(PolicyConfig):
             listed = ", ".join(f"`{key}`" for key in cameras)
             problems.append(f"the policy reads one or more of the cameras {listed}, and the dataset has none of them")
         state = self.robot_state_feature
-        if state is not None:
-            offered = available.get(STATE)
-            if offered is None:
-                problems.append(f"the policy reads `{STATE}`, which the dataset does not have")
-            elif tuple(offered.shape) != tuple(state.shape):
-                problems.append(
-                    f"`{STATE}` has shape {tuple(offered.shape)} in the dataset and {tuple(state.shape)} in the policy"
-                )
+        if state is not None and (problem := fixed_input_problem(STATE, state, available)):
+            problems.append(problem)
         return problems
 
     def make_pipelines(
